@@ -1,0 +1,1 @@
+"""What every room needs: clocks, errors, units, files."""

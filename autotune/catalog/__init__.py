@@ -1,0 +1,1 @@
+"""GPUs, models and workloads: facts from ``search_spaces/`` and ``config.json``."""

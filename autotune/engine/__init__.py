@@ -1,0 +1,1 @@
+"""Launch, readiness, watch, stop; failure classification; the engines: vLLM and simulated."""

@@ -1,0 +1,1 @@
+"""The winner as a file that other tools take."""

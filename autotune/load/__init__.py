@@ -1,0 +1,1 @@
+"""Workloads, arrivals, HTTP transport, stream parser, workers, request records."""

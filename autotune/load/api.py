@@ -1,0 +1,101 @@
+"""What the rest of the program asks of a load generator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from autotune.load.records import RequestRecord
+from autotune.spec import LoadLevel, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An OpenAI-compatible server. ``base_url`` without a path, e.g. ``http://127.0.0.1:8000``."""
+
+    base_url: str
+    model: str
+    vocabulary: int
+    """Token ids are drawn below this number."""
+    api_key: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """One load level to run.
+
+    Prompts and arrivals come from ``(seed, stream)`` alone: two engines given the same plan see the same
+    requests at the same moments. The run ends after ``max_requests`` requests or ``max_duration`` engine
+    seconds of sending (plus the answers still out), or when the observer says so.
+    """
+
+    level: LoadLevel
+    workload: Workload
+    seed: int
+    stream: str
+    max_requests: int
+    max_duration: float
+    request_timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """A look at a running load. Times are engine seconds on the load's clock."""
+
+    now: float
+    started: float
+    sent: int
+    finished: Sequence[RequestRecord]
+    """Every record so far, in order of completion."""
+    in_flight: Sequence[float]
+    """Scheduled arrivals of the requests still out, in ascending order."""
+
+
+class LoadObserver(Protocol):
+    """Watches a run a few times a second and may end it."""
+
+    def observe(self, progress: LoadProgress) -> bool:
+        """Return True to end the run now; requests still out are cancelled, not failed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClientHealth:
+    """What the load generator cost and whether it kept its schedule."""
+
+    slip_p99: float
+    """P99 of sent minus scheduled, engine seconds."""
+    loop_lag_max: float
+    """Longest time an event loop was not served, wall seconds."""
+    cpu_seconds: float
+    """CPU time of all client processes during the run."""
+    processes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRun:
+    """A finished run: ``records`` in order of scheduled arrival, cancelled requests included."""
+
+    plan: LoadPlan
+    started: float
+    ended: float
+    records: Sequence[RequestRecord]
+    client: ClientHealth
+    ended_by_observer: bool
+
+
+class LoadGenerator(Protocol):
+    """Sends load to one target. Open it before the first run; close it after the last."""
+
+    async def open(self) -> None:
+        """Start the client processes and wait until they are connected."""
+        ...
+
+    async def run(self, plan: LoadPlan, observer: LoadObserver | None = None) -> LoadRun:
+        """Run one load level to its end. Cancelling the call stops all sending at once."""
+        ...
+
+    async def close(self) -> None:
+        """End the client processes. Safe to call twice."""
+        ...

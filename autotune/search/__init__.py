@@ -1,0 +1,1 @@
+"""The loop: proposal, trial, tell; confirmation and verdict."""

@@ -1,0 +1,1 @@
+"""The simulated engine: roofline and memory model, scheduler, HTTP server."""

@@ -1,0 +1,1 @@
+"""Search spaces, rules, feasibility before launch, translation to flags and to Optuna."""

@@ -1,0 +1,21 @@
+"""Frozen models of what the user asks for."""
+
+from autotune.spec.argument import Arguments, ArgumentValue
+from autotune.spec.length import LengthKind, LengthSpec
+from autotune.spec.load import LoadLevel, Loop
+from autotune.spec.slo import Metric, Slo, SloTarget
+from autotune.spec.workload import Endpoint, Workload
+
+__all__ = [
+    "ArgumentValue",
+    "Arguments",
+    "Endpoint",
+    "LengthKind",
+    "LengthSpec",
+    "LoadLevel",
+    "Loop",
+    "Metric",
+    "Slo",
+    "SloTarget",
+    "Workload",
+]

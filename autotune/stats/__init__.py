@@ -1,0 +1,1 @@
+"""Percentiles, sequential SLO test, capacity search, comparisons: pure functions on arrays."""

@@ -1,0 +1,1 @@
+"""What Optuna does not hold: probes, telemetry, failures, measured configurations."""

@@ -1,0 +1,1 @@
+"""NVML, engine metrics, host: devices with one life cycle."""

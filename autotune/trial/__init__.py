@@ -1,0 +1,1 @@
+"""One trial and its capacity search."""
