@@ -4,18 +4,23 @@ from autotune.spec.argument import Arguments, ArgumentValue
 from autotune.spec.length import LengthKind, LengthSpec
 from autotune.spec.load import LoadLevel, Loop
 from autotune.spec.slo import Metric, Slo, SloTarget
+from autotune.spec.study import Budget, EngineChoice, SamplerChoice, StudySpec
 from autotune.spec.workload import Endpoint, Workload
 
 __all__ = [
     "ArgumentValue",
     "Arguments",
+    "Budget",
     "Endpoint",
+    "EngineChoice",
     "LengthKind",
     "LengthSpec",
     "LoadLevel",
     "Loop",
     "Metric",
+    "SamplerChoice",
     "Slo",
+    "StudySpec",
     "SloTarget",
     "Workload",
 ]

@@ -1,0 +1,172 @@
+"""A study's definition: what the command line or a study file asks for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from autotune.base.errors import UsageError
+from autotune.base.suggest import did_you_mean
+from autotune.base.units import parse_duration
+from autotune.spec._model import Spec
+from autotune.spec.argument import ArgumentValue
+from autotune.spec.load import LoadLevel
+from autotune.spec.slo import Slo
+from autotune.spec.workload import Workload
+
+
+SpecT = TypeVar("SpecT", bound=Spec)
+
+
+class EngineChoice(StrEnum):
+    """Which engine to use; ``auto`` takes the real one where its GPU and a vLLM are here."""
+
+    AUTO = "auto"
+    VLLM = "vllm"
+    SIMULATED = "simulated"
+
+
+class SamplerChoice(StrEnum):
+    """Optuna samplers on offer; ``auto`` is the one that the benchmark favours."""
+
+    AUTO = "auto"
+    TPE = "tpe"
+    GP = "gp"
+    RANDOM = "random"
+    QMC = "qmc"
+
+
+class Budget(Spec):
+    """When the search ends: after ``trials`` configurations or ``time_s`` seconds of engine time."""
+
+    trials: int | None = Field(default=None, ge=1)
+    time_s: float | None = Field(default=None, gt=0)
+
+
+class StudySpec(Spec):
+    """Everything that decides what a study measures. ``load`` None means: search for capacity."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=120)
+    gpu: str
+    model: str
+    workload: Workload
+    slo: Slo
+    load: LoadLevel | None = None
+    engine: EngineChoice = EngineChoice.AUTO
+    arguments: dict[str, ArgumentValue] = Field(default_factory=dict)
+    space: dict[str, Any] = Field(default_factory=dict)
+    budget: Budget = Budget()
+    sampler: SamplerChoice = SamplerChoice.AUTO
+    seed: int = Field(default=0, ge=0)
+    allow_lossy: bool = False
+
+    @field_validator("arguments", "space", mode="before")
+    @classmethod
+    def _dashed(cls, value: object) -> object:
+        if isinstance(value, Mapping):
+            return {str(k).lstrip("-").replace("_", "-"): v for k, v in value.items()}
+        return value
+
+    @model_validator(mode="after")
+    def _fixed_or_varied(self) -> StudySpec:
+        both = sorted(set(self.arguments) & set(self.space))
+        if both:
+            raise ValueError(f"{', '.join(both)}: fixed under 'arguments' and varied under 'space'")
+        return self
+
+    def measured_identity(self) -> dict[str, Any]:
+        """What must not change when a study is resumed: everything that a figure depends on."""
+        return self.model_dump(mode="json", exclude={"name", "budget", "sampler", "engine"})
+
+    def fingerprint(self) -> str:
+        """Short hash of :meth:`measured_identity`."""
+        text = json.dumps(self.measured_identity(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+_KEYS = {
+    "name", "gpu", "model", "workload", "slo", "load", "engine", "arguments", "space", "budget", "sampler", "seed",
+    "allow_lossy",
+}  # fmt: skip
+
+
+def read_study_file(path: Path) -> dict[str, Any]:
+    """The raw mapping of a study file, with unknown keys refused.
+
+    Raises:
+        UsageError: the file cannot be read, is not a mapping, or has an unknown key.
+    """
+    try:
+        document = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise UsageError(f"study file {path}: {error.strerror or error}.", "Check the path.") from error
+    except yaml.YAMLError as error:
+        raise UsageError(f"study file {path}: not valid YAML ({_first_line(error)}).", "Mend the file.") from error
+    if not isinstance(document, dict):
+        raise UsageError(f"study file {path}: expected a mapping of keys.", f"Known keys: {', '.join(sorted(_KEYS))}.")
+    for key in document:
+        if key not in _KEYS:
+            raise UsageError(f"study file {path}: unknown key '{key}'.", did_you_mean(str(key), _KEYS))
+    return document
+
+
+def parse_load(value: object) -> LoadLevel | None:
+    """``capacity``, ``{concurrency: 5}`` or ``{rate: 0.5}``.
+
+    Raises:
+        UsageError: anything else, or both at once.
+    """
+    remedy = "Write capacity, {concurrency: 5} or {rate: 0.5}."
+    if value is None or value == "capacity":
+        return None
+    if not isinstance(value, dict) or len(value) != 1:
+        raise UsageError(f"load: '{value}' is not a load.", remedy)
+    (kind, amount), *_ = value.items()
+    try:
+        if kind == "concurrency":
+            return LoadLevel.closed(int(amount))
+        if kind == "rate":
+            return LoadLevel.open(float(amount))
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"load: '{amount}' is not a positive {kind}.", remedy) from error
+    raise UsageError(f"load: unknown kind '{kind}'.", remedy)
+
+
+def parse_budget(value: object) -> Budget:
+    """``{trials: 20, time: 2h}``.
+
+    Raises:
+        UsageError: an unknown key or a value that is not positive.
+    """
+    if not isinstance(value, dict):
+        raise UsageError(f"budget: '{value}' is not a budget.", "Write {trials: 20, time: 2h}.")
+    for key in value:
+        if key not in ("trials", "time"):
+            raise UsageError(f"budget: unknown key '{key}'.", did_you_mean(str(key), ("trials", "time")))
+    time = value.get("time")
+    return validated(
+        Budget, {"trials": value.get("trials"), "time_s": None if time is None else parse_duration(str(time), "time")}
+    )
+
+
+def validated(kind: type[SpecT], values: Mapping[str, Any]) -> SpecT:
+    """Build a specification; the first complaint becomes a one-line usage error."""
+    try:
+        return kind.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or kind.__name__
+        given = first.get("input")
+        shown = f" (got {given!r})" if isinstance(given, (str, int, float)) else ""
+        raise UsageError(f"{where}: {first['msg'].removeprefix('Value error, ')}{shown}.", "Correct it.") from error
+
+
+def _first_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:160]

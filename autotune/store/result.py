@@ -1,0 +1,235 @@
+"""``result.json`` and ``trial.json``: what a study found, as other programs read it.
+
+Fields are only ever added; ``schema_version`` rises when the meaning of one changes. Rates are requests
+per second, times seconds of engine time, memory GiB. A figure that was not measured is null.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from autotune.base.errors import UsageError
+from autotune.base.files import write_atomically
+from autotune.spec import ArgumentValue
+
+SCHEMA_VERSION = 1
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class Outcome(StrEnum):
+    """How a trial ended."""
+
+    MEASURED = "measured"
+    INFEASIBLE = "infeasible"
+    FAULT = "fault"
+
+
+class Role(StrEnum):
+    """Why a trial was run."""
+
+    BASELINE = "baseline"
+    SEARCH = "search"
+    CONFIRMATION = "confirmation"
+
+
+class Decision(StrEnum):
+    """What a study concludes."""
+
+    TUNED = "tuned"
+    KEEP_DEFAULT = "keep-default"
+    NO_FEASIBLE_CONFIGURATION = "no-feasible-configuration"
+    UNFINISHED = "unfinished"
+
+
+class ProbeDocument(_Document):
+    """One load level on a running engine."""
+
+    index: int
+    purpose: str
+    loop: str
+    rate: float | None = None
+    concurrency: int | None = None
+    realised_rate: float | None = None
+    duration_s: float
+    requests: int
+    failed: int
+    misses: int
+    decision: str
+    """pass, fail or undecided."""
+    reason: str = ""
+    valid: bool = True
+    invalid_reason: str = ""
+    output_tokens_per_s: float | None = None
+    total_tokens_per_s: float | None = None
+    p50_latency_s: float | None = None
+    p90_latency_s: float | None = None
+    p99_latency_s: float | None = None
+    p99_interval_s: tuple[float | None, float | None] | None = None
+    p99_label: str = ""
+    p50_ttft_s: float | None = None
+    p99_ttft_s: float | None = None
+    p50_tpot_s: float | None = None
+    p99_tpot_s: float | None = None
+    prefix_hit_rate: float | None = None
+    errors: dict[str, int] = Field(default_factory=dict)
+    client: dict[str, float] = Field(default_factory=dict)
+    telemetry: dict[str, Any] = Field(default_factory=dict)
+
+
+class Timings(_Document):
+    """Where a trial's engine seconds went."""
+
+    start: float = 0.0
+    warm_up: float = 0.0
+    measure: float = 0.0
+    stop: float = 0.0
+    other: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.start + self.warm_up + self.measure + self.stop + self.other
+
+    def __add__(self, other: Timings) -> Timings:
+        return Timings(**{name: getattr(self, name) + getattr(other, name) for name in Timings.model_fields})
+
+
+class TrialDocument(_Document):
+    """One configuration on a started engine."""
+
+    number: int
+    role: Role
+    label: str = ""
+    """``vllm-default``, ``performance-mode throughput``, ...; empty for a proposal of the sampler."""
+    arguments: dict[str, ArgumentValue]
+    outcome: Outcome
+    reason: str = ""
+    """The cause, e.g. ``oom_kv_cache``, where the outcome is not ``measured``."""
+    detail: str = ""
+    advice: str = ""
+    launched: bool = True
+    """False when it was refused before any engine was started."""
+    capacity_rps: float | None = None
+    capacity_interval: tuple[float, float] | None = None
+    dominated: bool = False
+    """True when it was dropped as soon as it clearly could not beat the incumbent."""
+    output_tokens_per_s: float | None = None
+    total_tokens_per_s: float | None = None
+    p50_latency_s: float | None = None
+    p99_latency_s: float | None = None
+    p99_interval_s: tuple[float | None, float | None] | None = None
+    p99_label: str = ""
+    p99_ttft_s: float | None = None
+    p99_tpot_s: float | None = None
+    slo_margin: float | None = None
+    """log of the worst ratio of a percentile to its limit at the reported load; above 0 the SLO is missed."""
+    requests: int = 0
+    timings: Timings = Timings()
+    probes: list[ProbeDocument] = Field(default_factory=list)
+    engine_facts: dict[str, Any] = Field(default_factory=dict)
+    block: int | None = None
+    """Number of the confirmation round."""
+
+
+class VerdictDocument(_Document):
+    """The study's conclusion, from confirmation runs alone."""
+
+    decision: Decision
+    gain_percent: float | None = None
+    interval_95: tuple[float, float] | None = None
+    requests: int = 0
+    text: str = ""
+    noise_percent: float | None = None
+    """Spread of repeats of the default (A/A): gains below it are not gains."""
+    winners_curse_percent: float | None = None
+    """By how much the search's best figure exceeded its confirmed one."""
+    default_capacity_rps: float | None = None
+    best_capacity_rps: float | None = None
+
+
+class BestDocument(_Document):
+    """The configuration to use, with its confirmed figures."""
+
+    number: int
+    label: str = ""
+    arguments: dict[str, ArgumentValue]
+    environment: dict[str, str] = Field(default_factory=dict)
+    capacity_rps: float | None = None
+    output_tokens_per_s: float | None = None
+    total_tokens_per_s: float | None = None
+    p50_latency_s: float | None = None
+    p99_latency_s: float | None = None
+    p99_ttft_s: float | None = None
+    p99_tpot_s: float | None = None
+    requests: int = 0
+    confirmed: bool = False
+
+
+class EngineDocument(_Document):
+    """Which engine gave the figures."""
+
+    kind: str
+    version: str
+    time_scale: float = 1.0
+    command: list[str] = Field(default_factory=list)
+
+
+class StudyDocument(_Document):
+    """``result.json``."""
+
+    schema_version: int = SCHEMA_VERSION
+    study: str
+    created: str
+    finished: str | None = None
+    engine: EngineDocument
+    gpu: dict[str, Any]
+    model: dict[str, Any]
+    slo: dict[str, str]
+    workload: dict[str, Any]
+    load: dict[str, Any] | None = None
+    definition: dict[str, Any]
+    space: dict[str, Any]
+    trials: list[TrialDocument] = Field(default_factory=list)
+    baselines: list[int] = Field(default_factory=list)
+    """Numbers of the baseline trials."""
+    best: BestDocument | None = None
+    verdict: VerdictDocument = VerdictDocument(decision=Decision.UNFINISHED)
+    time: Timings = Timings()
+    storage: str = ""
+
+    @property
+    def simulated(self) -> bool:
+        """True when the figures come from the simulated engine and must be called so."""
+        return self.engine.kind == "simulated"
+
+    def write(self, folder: Path) -> Path:
+        """Write ``result.json`` into the study's folder; atomic."""
+        path = folder / "result.json"
+        write_atomically(path, self.model_dump_json(indent=1) + "\n")
+        return path
+
+    @classmethod
+    def read(cls, folder: Path) -> StudyDocument:
+        """Read a study's ``result.json``.
+
+        Raises:
+            UsageError: there is none, or it is not one of ours.
+        """
+        path = folder / "result.json"
+        try:
+            return cls.model_validate_json(path.read_text())
+        except OSError as error:
+            raise UsageError(
+                f"{path}: {error.strerror or error}.", "Name a study's folder; 'autotune studies' lists them."
+            ) from error
+        except ValidationError as error:
+            raise UsageError(
+                f"{path}: not a result of this program.", "Run the search again, or name another folder."
+            ) from error
