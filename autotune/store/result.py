@@ -209,6 +209,39 @@ class StudyDocument(_Document):
         """True when the figures come from the simulated engine and must be called so."""
         return self.engine.kind == "simulated"
 
+    @property
+    def gpu_name(self) -> str:
+        """The catalogue's name of the GPU, e.g. ``t4``."""
+        return str(self.gpu.get("name") or self.definition.get("gpu") or "unknown")
+
+    @property
+    def gpu_title(self) -> str:
+        """The GPU's name for people, e.g. ``NVIDIA T4``."""
+        return str(self.gpu.get("title") or self.gpu_name)
+
+    @property
+    def model_name(self) -> str:
+        """The model as the study calls it: an alias, a repository or a folder."""
+        return str(self.model.get("alias") or self.definition.get("model") or self.model_source)
+
+    @property
+    def model_source(self) -> str:
+        """What ``vllm serve`` is given: a folder or a repository id."""
+        found = (self.model.get(key) for key in ("source", "path", "repository", "alias"))
+        return next((str(name) for name in found if name), str(self.definition.get("model") or "unknown"))
+
+    def trial(self, number: int) -> TrialDocument:
+        """One trial by its number.
+
+        Raises:
+            UsageError: the study has no such trial.
+        """
+        for trial in self.trials:
+            if trial.number == number:
+                return trial
+        known = f"It has {self.trials[0].number} to {self.trials[-1].number}." if self.trials else "It has none yet."
+        raise UsageError(f"study {self.study}: no trial {number}.", known)
+
     def write(self, folder: Path) -> Path:
         """Write ``result.json`` into the study's folder; atomic."""
         path = folder / "result.json"
