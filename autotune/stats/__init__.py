@@ -1,1 +1,52 @@
-"""Percentiles, sequential SLO test, capacity search, comparisons: pure functions on arrays."""
+"""Statistics of measurements: pure functions and small state machines on arrays. No clock, no I/O."""
+
+from __future__ import annotations
+
+from autotune.stats.capacity import CapacityEstimate, CapacitySearch, ProbePlan, ProbeResult, Purpose
+from autotune.stats.compare import Choice, Gain, choose, gain, noise_of, winners_curse
+from autotune.stats.correlation import effective_size, exceedance_inflation, inflation
+from autotune.stats.percentile import (
+    PercentileEstimate,
+    estimate_percentile,
+    label_percentile,
+    least_requests,
+    percentile,
+)
+from autotune.stats.probe import ProbeJudge, ProbeSize, ProbeVerdict, ProbeView, Reason, TargetVerdict, probe_size
+from autotune.stats.slo_test import SloTest, Verdict
+from autotune.stats.steady_state import Saturation, WarmUp, saturation, warm_up
+
+__all__ = [
+    "CapacityEstimate",
+    "CapacitySearch",
+    "Choice",
+    "Gain",
+    "PercentileEstimate",
+    "ProbeJudge",
+    "ProbePlan",
+    "ProbeResult",
+    "ProbeSize",
+    "ProbeVerdict",
+    "ProbeView",
+    "Purpose",
+    "Reason",
+    "Saturation",
+    "SloTest",
+    "TargetVerdict",
+    "Verdict",
+    "WarmUp",
+    "choose",
+    "effective_size",
+    "estimate_percentile",
+    "exceedance_inflation",
+    "gain",
+    "inflation",
+    "label_percentile",
+    "least_requests",
+    "noise_of",
+    "percentile",
+    "probe_size",
+    "saturation",
+    "warm_up",
+    "winners_curse",
+]
