@@ -1,1 +1,7 @@
 """One trial and its capacity search."""
+
+from autotune.trial.order import TrialOrder
+from autotune.trial.prober import ProbeEvents
+from autotune.trial.runner import TrialRunner, TrialSetup
+
+__all__ = ["ProbeEvents", "TrialOrder", "TrialRunner", "TrialSetup"]

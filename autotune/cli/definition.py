@@ -1,0 +1,193 @@
+"""From options and a study file to a study's definition."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from autotune.base.errors import UsageError
+from autotune.base.units import parse_duration, parse_rate
+from autotune.catalog import list_workloads, load_workload
+from autotune.spec import Budget, EngineChoice, LoadLevel, SamplerChoice, Slo, StudySpec, Workload
+from autotune.spec.argument import ArgumentValue
+from autotune.spec.slo import Metric, SloTarget
+from autotune.spec.study import parse_budget, parse_load, read_study_file, validated
+
+DEFAULT_WORKLOAD = "chat"
+
+
+@dataclass(frozen=True, slots=True)
+class StudyOptions:
+    """What was given on the command line; None where it was not."""
+
+    gpu: str | None = None
+    model: str | None = None
+    slo_p99: str | None = None
+    slo_ttft_p99: str | None = None
+    slo_tpot_p99: str | None = None
+    workload: str | None = None
+    input_tokens: str | None = None
+    output_tokens: str | None = None
+    concurrency: int | None = None
+    rate: str | None = None
+    trials: int | None = None
+    time_budget: str | None = None
+    engine: EngineChoice | None = None
+    space: Path | None = None
+    sampler: SamplerChoice | None = None
+    seed: int | None = None
+    study: Path | None = None
+    name: str | None = None
+    arguments: tuple[str, ...] = ()
+    allow_lossy: bool = False
+
+
+def build_spec(options: StudyOptions) -> StudySpec:
+    """The definition of a study; an option wins over the study file's key.
+
+    Raises:
+        UsageError: something is missing, contradicts itself or is not understood.
+    """
+    document = read_study_file(options.study) if options.study is not None else {}
+    gpu = options.gpu or document.get("gpu")
+    model = options.model or document.get("model")
+    if gpu is None:
+        raise UsageError("--gpu is missing.", "Name the GPU, e.g. --gpu t4; 'autotune gpus' lists them.")
+    if model is None:
+        raise UsageError("--model is missing.", "Name the model, e.g. --model qwen3-4b; 'autotune models' lists them.")
+    workload = _workload(options, document.get("workload"))
+    load = _load(options, document.get("load"))
+    values: dict[str, Any] = {
+        "name": options.name or document.get("name") or _default_name(str(gpu), str(model), workload, load),
+        "gpu": str(gpu),
+        "model": str(model),
+        "workload": workload,
+        "slo": _slo(options, document.get("slo")),
+        "load": load,
+        "arguments": {**(document.get("arguments") or {}), **dict(parse_argument(text) for text in options.arguments)},
+        "space": _space_file(options.space) if options.space is not None else document.get("space") or {},
+        "budget": _budget(options, document.get("budget")),
+        "allow_lossy": options.allow_lossy or document.get("allow_lossy", False),
+    }
+    for key in ("engine", "sampler", "seed"):
+        value = getattr(options, key)
+        if value is None:
+            value = document.get(key)
+        if value is not None:
+            values[key] = value
+    return validated(StudySpec, values)
+
+
+def parse_argument(text: str) -> tuple[str, ArgumentValue]:
+    """``max-num-seqs=64`` as a name and a typed value; a bare name is a switch that is on.
+
+    Raises:
+        UsageError: no name.
+    """
+    name, separator, value = text.partition("=")
+    name = name.strip().lstrip("-").replace("_", "-")
+    if not name:
+        raise UsageError(f"--set '{text}': no argument is named.", "Write e.g. --set max-num-seqs=64.")
+    if not separator:
+        return name, True
+    parsed = yaml.safe_load(value) if value.strip() else None
+    return name, parsed if isinstance(parsed, (bool, int, float)) else value.strip()
+
+
+def _workload(options: StudyOptions, given: object) -> Workload:
+    chosen: object = options.workload or given or DEFAULT_WORKLOAD
+    if isinstance(chosen, str):
+        path = Path(chosen)
+        if path.suffix in (".yaml", ".yml"):
+            chosen = _mapping(path, "workload file")
+        else:
+            workload = load_workload(chosen)
+            chosen = workload.model_dump(mode="python")
+    if not isinstance(chosen, dict):
+        raise UsageError(
+            f"workload: '{chosen}' is not a workload.", f"Known: {', '.join(w.name for w in list_workloads())}."
+        )
+    lengths = {
+        key: value
+        for key, value in (("input_tokens", options.input_tokens), ("output_tokens", options.output_tokens))
+        if value is not None
+    }
+    if lengths:
+        chosen = {**chosen, **lengths, "name": "custom", "description": ""}
+    return validated(Workload, chosen)
+
+
+def _load(options: StudyOptions, given: object) -> LoadLevel | None:
+    if options.concurrency is not None and options.rate is not None:
+        raise UsageError(
+            "--concurrency and --rate: only one load can be fixed.", "Give one of them, or none to search."
+        )
+    if options.concurrency is not None:
+        if options.concurrency < 1:
+            raise UsageError(
+                f"--concurrency: {options.concurrency} must be at least 1.", "Write e.g. --concurrency 16."
+            )
+        return LoadLevel.closed(options.concurrency)
+    if options.rate is not None:
+        return LoadLevel.open(parse_rate(options.rate, "--rate"))
+    return parse_load(given)
+
+
+def _slo(options: StudyOptions, given: object) -> Slo:
+    targets = {}
+    if given is not None:
+        if not isinstance(given, dict):
+            raise UsageError(f"slo: '{given}' is not an objective.", "Write e.g. slo: {p99_latency: 10s}.")
+        targets = {t.key: t for t in (SloTarget.parse(str(k), str(v)) for k, v in given.items())}
+    for metric, text, option in (
+        (Metric.LATENCY, options.slo_p99, "--slo-p99"),
+        (Metric.TTFT, options.slo_ttft_p99, "--slo-ttft-p99"),
+        (Metric.TPOT, options.slo_tpot_p99, "--slo-tpot-p99"),
+    ):
+        if text is not None:
+            target = SloTarget(metric=metric, percentile=99, limit_s=parse_duration(text, option))
+            targets[target.key] = target
+    if not targets:
+        raise UsageError("no objective is given.", "Add one, e.g. --slo-p99 10s.")
+    return Slo(targets=tuple(targets.values()))
+
+
+def _budget(options: StudyOptions, given: object) -> Budget:
+    budget = parse_budget(given) if given is not None else Budget()
+    values: dict[str, Any] = budget.model_dump()
+    if options.trials is not None:
+        if options.trials < 1:
+            raise UsageError(f"--trials: {options.trials} must be at least 1.", "Write e.g. --trials 20.")
+        values["trials"] = options.trials
+    if options.time_budget is not None:
+        values["time_s"] = parse_duration(options.time_budget, "--time-budget")
+    return Budget(**values)
+
+
+def _space_file(path: Path) -> dict[str, Any]:
+    return _mapping(path, "space file")
+
+
+def _mapping(path: Path, what: str) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise UsageError(f"{what} {path}: {error.strerror or error}.", "Check the path.") from error
+    except yaml.YAMLError as error:
+        raise UsageError(
+            f"{what} {path}: not valid YAML ({' '.join(str(error).split())[:120]}).", "Mend the file."
+        ) from error
+    if not isinstance(document, dict):
+        raise UsageError(f"{what} {path}: expected a mapping of keys.", "Mend the file.")
+    return document
+
+
+def _default_name(gpu: str, model: str, workload: Workload, load: LoadLevel | None) -> str:
+    parts = [gpu, Path(model).name or model, workload.name]
+    if load is not None:
+        parts.append(f"{load.concurrency}-at-once" if load.concurrency else f"{load.rate:g}rps")
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(parts).lower()).strip("-.")[:120]

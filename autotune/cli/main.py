@@ -1,0 +1,87 @@
+"""The ``autotune`` command."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Annotated
+
+import click
+import typer
+
+from autotune import __version__
+from autotune.base.errors import AutotuneError, ExitCode
+from autotune.cli.bench import bench
+from autotune.cli.catalogue import gpus, models, spaces_app
+from autotune.cli.dashboard import dashboard
+from autotune.cli.diagnose import diagnose
+from autotune.cli.doctor import doctor
+from autotune.cli.export import export
+from autotune.cli.report import report
+from autotune.cli.search import EXAMPLES as SEARCH_EXAMPLES
+from autotune.cli.search import search
+from autotune.cli.serve import chat, serve
+from autotune.cli.studies import compare, show, studies
+
+app = typer.Typer(
+    name="autotune",
+    help="Finds the vLLM engine settings that carry the most traffic while the latency objective holds, and proves it.",
+    epilog="Start with: autotune search --gpu t4 --model qwen3-4b --slo-p99 10s",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(shown: bool) -> None:
+    if shown:
+        typer.echo(f"autotune {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    if debug:
+        os.environ["AUTOTUNE_DEBUG"] = "1"
+
+
+app.command(epilog=SEARCH_EXAMPLES)(search)
+for _command in (bench, serve, chat, export, report, dashboard, studies, show, compare, gpus, models, diagnose, doctor):
+    app.command()(_command)
+app.add_typer(spaces_app, name="spaces")
+
+
+def run() -> None:
+    """Entry point: errors that a user can act on are one line; the exit codes are the design's."""
+    try:
+        code = app(standalone_mode=False)
+    except AutotuneError as error:
+        if os.environ.get("AUTOTUNE_DEBUG"):
+            traceback.print_exc()
+        _fail(str(error), error.exit_code)
+    except click.exceptions.Abort:
+        _fail("interrupted.", ExitCode.INTERRUPTED)
+    except click.ClickException as error:
+        _fail(f"{error.format_message()} See 'autotune --help'.", ExitCode.USAGE)
+    except KeyboardInterrupt:
+        _fail("interrupted.", ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(ExitCode.CHECK_FAILED)
+    sys.exit(code or ExitCode.DONE)
+
+
+def _fail(message: str, code: ExitCode) -> None:
+    print(f"autotune: {message}", file=sys.stderr)  # noqa: T201
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,182 @@
+"""The display of a running study: a live view in a terminal, plain lines elsewhere; always on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from autotune.base.units import format_duration
+from autotune.search.events import ProbeProgress, StudyPlan, TrialStarted
+from autotune.store.result import Decision, Outcome, StudyDocument, TrialDocument, VerdictDocument
+
+_PLAIN_INTERVAL_S = 10.0
+
+
+def summarise_trial(trial: TrialDocument) -> str:
+    """One line on how a trial ended."""
+    if trial.outcome is not Outcome.MEASURED:
+        how = "refused before launch" if not trial.launched else trial.outcome.value
+        return f"{how}: {trial.reason}" + (f" ({trial.detail})" if trial.detail else "")
+    if not trial.launched:
+        return f"known already ({trial.detail})"
+    if not trial.output_tokens_per_s:
+        return "the objective is missed at every load tried"
+    below = " (dropped: cannot beat the best)" if trial.dominated else ""
+    rate = "" if trial.capacity_rps is None else f"{trial.capacity_rps:.3g} req/s, "
+    p99 = "" if trial.p99_latency_s is None else f", P99 {trial.p99_latency_s:.3g} s"
+    return f"{rate}{trial.output_tokens_per_s:.4g} output tok/s{p99} from {trial.requests} requests{below}"
+
+
+class PlainDisplay:
+    """One line per event; for pipes, logs and CI."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._last_probe = 0.0
+
+    def line(self, text: str) -> None:
+        """Write one line with the time since the start."""
+        print(
+            f"[{format_duration(max(1, round(time.monotonic() - self._started))):>7}] {text}",
+            file=sys.stderr,
+            flush=True,
+        )  # noqa: T201
+
+    def planned(self, plan: StudyPlan) -> None:
+        """Announce the plan."""
+        count = "as many trials as the time allows" if plan.trials is None else f"{plan.trials} trials"
+        resumed = f" Resuming after {plan.resumed_trials} finished trials." if plan.resumed_trials else ""
+        self.line(f"Plan: baselines, then {count}, then confirmation on fresh engines.{resumed}")
+
+    def trial_started(self, event: TrialStarted) -> None:
+        """Announce a trial with the ETA."""
+        eta = "" if event.eta_seconds is None else f", about {format_duration(max(1, round(event.eta_seconds)))} left"
+        what = event.label or f"proposal {event.position + 1}" + (f" of {event.total}" if event.total else "")
+        self.line(f"Trial {event.number} ({event.role}: {what}{eta}): {event.flags}")
+
+    def phase(self, text: str) -> None:
+        """Phases are too many for plain lines."""
+
+    def probe(self, progress: ProbeProgress) -> None:
+        """A line every ten seconds at most."""
+        if time.monotonic() - self._last_probe >= _PLAIN_INTERVAL_S:
+            self._last_probe = time.monotonic()
+            self.line(f"  probe {progress.index}: {_probe_text(progress)}")
+
+    def trial_finished(self, trial: TrialDocument, best: TrialDocument | None) -> None:
+        """How the trial ended."""
+        self.line(f"  -> {summarise_trial(trial)}")
+
+    def notice(self, text: str) -> None:
+        """Pass it on."""
+        self.line(text)
+
+    def saved(self, document: StudyDocument) -> None:
+        """Not worth a line."""
+
+    def concluded(self, verdict: VerdictDocument) -> None:
+        """The verdict."""
+        self.line(f"Verdict: {verdict.decision.value}. {verdict.text}")
+
+
+class LiveDisplay(PlainDisplay):
+    """Finished trials scroll by; the running one and the best so far stay at the bottom."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._console = Console(stderr=True)
+        self._live = Live(console=self._console, refresh_per_second=8, transient=True)
+        self._trial: TrialStarted | None = None
+        self._phase = ""
+        self._probe: ProbeProgress | None = None
+        self._best: TrialDocument | None = None
+
+    def __enter__(self) -> LiveDisplay:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def line(self, text: str) -> None:
+        """Write one line above the live view."""
+        elapsed = format_duration(max(1, round(time.monotonic() - self._started)))
+        self._console.print(Text(f"[{elapsed:>7}] {text}"))
+
+    def trial_started(self, event: TrialStarted) -> None:
+        """Announce it and show it below."""
+        super().trial_started(event)
+        self._trial, self._probe = event, None
+        self._refresh()
+
+    def phase(self, text: str) -> None:
+        """Show what is being done."""
+        self._phase, self._probe = text, None
+        self._refresh()
+
+    def probe(self, progress: ProbeProgress) -> None:
+        """Show the running probe."""
+        self._probe = progress
+        self._refresh()
+
+    def trial_finished(self, trial: TrialDocument, best: TrialDocument | None) -> None:
+        """Move the trial up, keep the best."""
+        super().trial_finished(trial, best)
+        self._best, self._trial, self._probe = best, None, None
+        self._refresh()
+
+    def _refresh(self) -> None:
+        rows = Table.grid(padding=(0, 2))
+        if self._trial is not None:
+            eta = self._trial.eta_seconds
+            left = "" if eta is None else f"about {format_duration(max(1, round(eta)))} left"
+            rows.add_row(Text("now", style="bold"), Text(f"trial {self._trial.number}: {self._phase}"), Text(left))
+        if self._probe is not None:
+            rows.add_row("", Text(_probe_text(self._probe)), Text(_bar(self._probe)))
+        if self._best is not None:
+            rows.add_row(
+                Text("best", style="bold"), Text(f"trial {self._best.number}: {summarise_trial(self._best)}"), ""
+            )
+        self._live.update(Group(rows))
+
+
+def _probe_text(progress: ProbeProgress) -> str:
+    return (
+        f"{progress.level}: {progress.finished} of at most {progress.planned} answered, "
+        f"{progress.sent - progress.finished} under way, {progress.misses} late or failed"
+    )
+
+
+def _bar(progress: ProbeProgress, width: int = 20) -> str:
+    filled = round(width * min(1.0, progress.finished / max(1, progress.planned)))
+    return "█" * filled + "░" * (width - filled)
+
+
+def make_display() -> PlainDisplay:
+    """A live view in a terminal, plain lines otherwise."""
+    return LiveDisplay() if sys.stderr.isatty() else PlainDisplay()
+
+
+def final_summary(document: StudyDocument) -> str:
+    """What a person wants to read at the end."""
+    verdict, best = document.verdict, document.best
+    simulated = " (SIMULATED engine)" if document.simulated else ""
+    lines = [f"Verdict{simulated}: {verdict.decision.value}. {verdict.text}"]
+    if best is not None:
+        flags = " ".join(f"--{k} {v}" if not isinstance(v, bool) else f"--{k}" for k, v in best.arguments.items())
+        rate = "" if best.capacity_rps is None else f"{best.capacity_rps:.3g} req/s, "
+        tokens = "" if best.output_tokens_per_s is None else f"{best.output_tokens_per_s:.4g} output tok/s"
+        lines.append(f"Use: vllm serve {document.model['name']} {flags or '(no flags)'}")
+        lines.append(f"Carries{simulated}: {rate}{tokens} at {_slo_text(document)}, from {best.requests} requests.")
+    elif verdict.decision is Decision.NO_FEASIBLE_CONFIGURATION:
+        lines.append("No best.yaml was written.")
+    return "\n".join(lines)
+
+
+def _slo_text(document: StudyDocument) -> str:
+    return " and ".join(f"{key} <= {limit}" for key, limit in document.slo.items())

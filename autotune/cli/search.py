@@ -1,0 +1,110 @@
+"""``autotune search``: run or resume a study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.base.errors import UsageError
+from autotune.cli.definition import StudyOptions, build_spec
+from autotune.cli.progress import make_display
+from autotune.search import SearchOptions, search_study
+from autotune.spec import EngineChoice, SamplerChoice
+
+EXAMPLES = """
+Examples:
+
+  autotune search --gpu t4 --model qwen3-4b --slo-p99 10s
+
+  autotune search --gpu auto --model ./my-model --slo-ttft-p99 500ms --slo-tpot-p99 25ms --workload chat --time-budget 2h
+
+  autotune search --study studies/t4-qwen3-4b-thinking-2507.yaml
+
+Running the same command again resumes the study where it stopped.
+"""
+
+
+def search(
+    gpu: Annotated[str | None, typer.Option(help="GPU by its name in 'autotune gpus', or 'auto'.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Alias from 'autotune models', Hugging Face id, or a folder.")
+    ] = None,
+    slo_p99: Annotated[str | None, typer.Option("--slo-p99", help="Limit on the P99 latency, e.g. 10s.")] = None,
+    slo_ttft_p99: Annotated[
+        str | None, typer.Option("--slo-ttft-p99", help="Limit on the P99 time to first token.")
+    ] = None,
+    slo_tpot_p99: Annotated[
+        str | None, typer.Option("--slo-tpot-p99", help="Limit on the P99 time per output token, e.g. 25ms.")
+    ] = None,
+    workload: Annotated[str | None, typer.Option(help="Named workload or a YAML file. [default: chat]")] = None,
+    input_tokens: Annotated[str | None, typer.Option(help="Prompt length: 512, or 256:768 for uniform.")] = None,
+    output_tokens: Annotated[str | None, typer.Option(help="Answer length: 256, or 128:384 for uniform.")] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Fixed load: this many requests at once.")] = None,
+    rate: Annotated[
+        str | None, typer.Option(help="Fixed load: requests per second. [default: search for capacity]")
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="Configurations to try besides baselines and confirmation.")
+    ] = None,
+    time_budget: Annotated[str | None, typer.Option(help="Wall time after which no new trial begins, e.g. 2h.")] = None,
+    engine: Annotated[EngineChoice | None, typer.Option(help="Which engine to use. [default: auto]")] = None,
+    space: Annotated[Path | None, typer.Option(help="YAML file with the search space.")] = None,
+    sampler: Annotated[SamplerChoice | None, typer.Option(help="Optuna sampler. [default: auto]")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of prompts, arrivals and sampler. [default: 0]")] = None,
+    study: Annotated[Path | None, typer.Option(help="Study definition in YAML; options given beside it win.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the study. [default: from GPU, model and workload]")] = None,
+    storage: Annotated[str | None, typer.Option(help="Database URL. [default: sqlite:///studies/autotune.db]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results. [default: studies/NAME]")] = None,
+    argument: Annotated[
+        list[str] | None, typer.Option("--set", help="Fix an engine argument, e.g. --set dtype=half (repeatable).")
+    ] = None,
+    vllm_command: Annotated[
+        str | None,
+        typer.Option(help="How to start vLLM, e.g. 'vllm' or '/env/bin/python -m vllm.entrypoints.cli.main'."),
+    ] = None,
+    time_scale: Annotated[float | None, typer.Option(min=0.01, help="Speed of the simulated engine's clock.")] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Trials at once; one needs one GPU.")] = 1,
+    allow_lossy: Annotated[bool, typer.Option(help="Also vary arguments that change the model's output.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="Show what would be done and stop; writes nothing.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
+) -> None:
+    """Find the engine settings that carry the most traffic while the latency objective holds."""
+    if workers != 1:
+        raise UsageError("--workers: this version runs one trial at a time.", "Leave it at 1.")
+    options = StudyOptions(
+        gpu=gpu,
+        model=model,
+        slo_p99=slo_p99,
+        slo_ttft_p99=slo_ttft_p99,
+        slo_tpot_p99=slo_tpot_p99,
+        workload=workload,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        concurrency=concurrency,
+        rate=rate,
+        trials=trials,
+        time_budget=time_budget,
+        engine=engine,
+        space=space,
+        sampler=sampler,
+        seed=seed,
+        study=study,
+        name=name,
+        arguments=tuple(argument or ()),
+        allow_lossy=allow_lossy,
+    )
+    spec = build_spec(options)
+    display = make_display(json_output=json_output)
+    search_study(
+        spec,
+        SearchOptions(
+            storage=storage,
+            out=out,
+            vllm_command=vllm_command,
+            time_scale=time_scale,
+            dry_run=dry_run,
+        ),
+        display,
+    )

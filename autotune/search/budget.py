@@ -1,0 +1,61 @@
+"""When the search ends, and how long it will still take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from autotune.spec import Budget
+
+DEFAULT_TRIALS = 16
+"""Configurations to try where neither trials nor time are given."""
+
+
+@dataclass
+class BudgetKeeper:
+    """Counts proposals and wall time against a budget. Time is this process's wall time."""
+
+    budget: Budget
+    monotonic: Callable[[], float] = time.monotonic
+    started: float = field(init=False)
+    _durations: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.started = self.monotonic()
+
+    @property
+    def trials(self) -> int | None:
+        """Proposals to try, None when only time limits them."""
+        if self.budget.trials is None and self.budget.time_s is not None:
+            return None
+        return self.budget.trials or DEFAULT_TRIALS
+
+    def elapsed(self) -> float:
+        """Wall seconds since the start of this run."""
+        return self.monotonic() - self.started
+
+    def spent(self, proposals: int) -> bool:
+        """True when no further proposal may begin."""
+        if self.trials is not None and proposals >= self.trials:
+            return True
+        return self.budget.time_s is not None and self.elapsed() >= self.budget.time_s
+
+    def note_duration(self, seconds: float) -> None:
+        """Remember how long a launched trial took, wall seconds."""
+        self._durations.append(seconds)
+
+    def typical_duration(self) -> float | None:
+        """Mean wall seconds of the recent trials, None before the first."""
+        recent = self._durations[-8:]
+        return sum(recent) / len(recent) if recent else None
+
+    def eta(self, proposals: int, confirmations: int) -> float | None:
+        """Wall seconds until the study's end, None before the first trial ended."""
+        typical = self.typical_duration()
+        if typical is None:
+            return None
+        by_trials = None if self.trials is None else (self.trials - proposals) * typical
+        by_time = None if self.budget.time_s is None else self.budget.time_s - self.elapsed()
+        search = min((e for e in (by_trials, by_time) if e is not None), default=0.0)
+        return max(0.0, search) + confirmations * typical

@@ -1,0 +1,80 @@
+"""Which configurations are confirmed, and in which order.
+
+Finalists and the default are measured again on freshly started engines with unseen prompts, interleaved:
+each round starts with another configuration, so that a drift of the machine falls on all alike.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from autotune.search.baselines import DEFAULT_LABEL, FITTED_LABEL
+from autotune.search.record import objective_value
+from autotune.spec import Arguments
+from autotune.store.result import Outcome, Role, TrialDocument
+
+CONFIRMATION_BLOCKS = 3
+MAX_CHALLENGERS = 2
+WORTH_CONFIRMING = 0.97
+"""A configuration below this share of the reference's search figure is no challenger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finalist:
+    """A configuration to be measured in every confirmation round."""
+
+    label: str
+    arguments: Arguments
+    search_score: float
+    """Output tok/s at the SLO as the search saw it."""
+
+    @property
+    def key(self) -> str:
+        """One text per configuration."""
+        return configuration_key(self.arguments)
+
+
+def configuration_key(arguments: Arguments) -> str:
+    """One text per configuration, whatever the order of its arguments."""
+    return json.dumps(dict(arguments), sort_keys=True)
+
+
+def reference_trial(trials: Iterable[TrialDocument]) -> TrialDocument | None:
+    """The default to beat: vLLM without flags, or with the fitted context where the bare one cannot run."""
+    baselines = {d.label: d for d in trials if d.role is Role.BASELINE and d.outcome is Outcome.MEASURED}
+    return baselines.get(DEFAULT_LABEL) or baselines.get(FITTED_LABEL)
+
+
+def choose_finalists(trials: Iterable[TrialDocument]) -> list[Finalist]:
+    """The reference first, then at most two challengers that came close to it or above it."""
+    documents = list(trials)
+    reference = reference_trial(documents)
+    floor = WORTH_CONFIRMING * objective_value(reference) if reference is not None else 0.0
+    seen = {configuration_key(reference.arguments)} if reference is not None else set()
+    challengers: list[TrialDocument] = []
+    candidates = [
+        d for d in documents if d.outcome is Outcome.MEASURED and d.role is not Role.CONFIRMATION and d.launched
+    ]
+    for document in sorted(candidates, key=lambda d: (-objective_value(d), len(d.arguments))):
+        value = objective_value(document)
+        if (
+            value > 0
+            and value >= floor
+            and not document.dominated
+            and configuration_key(document.arguments) not in seen
+        ):
+            seen.add(configuration_key(document.arguments))
+            challengers.append(document)
+    chosen = ([reference] if reference is not None else []) + challengers[:MAX_CHALLENGERS]
+    return [Finalist(d.label, d.arguments, objective_value(d)) for d in chosen]
+
+
+def round_order(finalists: Sequence[Finalist], block: int) -> list[Finalist]:
+    """The order within one round: rotated, and reversed every other round."""
+    if not finalists:
+        return []
+    shift = block % len(finalists)
+    rotated = [*finalists[shift:], *finalists[:shift]]
+    return rotated[::-1] if block % 2 else rotated

@@ -1,0 +1,111 @@
+"""Which engine a study uses: the real one where its GPU and a vLLM are, otherwise the simulated one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotune.base.clock import WallClock
+from autotune.base.errors import EnvironmentProblemError
+from autotune.catalog import Gpu, ModelShape, list_gpus
+from autotune.engine import SimulatedEngine, VllmEngine, VllmInstallation, detect_vllm
+from autotune.engine.api import Engine
+from autotune.spec import EngineChoice
+from autotune.telemetry import GpuInfo, nvml_problem
+from autotune.telemetry import list_gpus as list_devices
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSelection:
+    """The engine of a study, and why it is that one."""
+
+    engine: Engine
+    device: GpuInfo | None
+    """The GPU under test; None on the simulated engine and on CPU."""
+    time_scale: float
+    reason: str
+    command: tuple[str, ...] = ()
+
+
+def matching_device(gpu: Gpu) -> GpuInfo | None:
+    """The first GPU of this machine that is of the catalogue's kind."""
+    for device in list_devices():
+        if any(part.lower() in device.name.lower() for part in gpu.nvml_names):
+            return device
+    return None
+
+
+def detect_gpu_name() -> str:
+    """The catalogue's name of this machine's GPU.
+
+    Raises:
+        EnvironmentProblemError: there is no GPU, or it is not in the catalogue.
+    """
+    devices = list_devices()
+    if not devices:
+        raise EnvironmentProblemError(
+            f"--gpu auto: no NVIDIA GPU found ({nvml_problem() or 'NVML lists none'}).", "Name the GPU, e.g. --gpu t4."
+        )
+    for gpu in list_gpus():
+        if any(part.lower() in devices[0].name.lower() for part in gpu.nvml_names):
+            return gpu.name
+    raise EnvironmentProblemError(
+        f"--gpu auto: '{devices[0].name}' is not in the catalogue.",
+        "'autotune gpus' lists what is; name the nearest with --gpu.",
+    )
+
+
+def select_engine(
+    choice: EngineChoice,
+    gpu: Gpu,
+    model: ModelShape,
+    *,
+    vllm_command: str | None,
+    time_scale: float | None,
+    seed: int,
+    expected_tokens_per_s: float,
+) -> EngineSelection:
+    """The engine that a study will use.
+
+    Raises:
+        EnvironmentProblemError: a real vLLM was asked for and its GPU or its installation is missing.
+    """
+    device = None if gpu.kind == "cpu" else matching_device(gpu)
+    here = gpu.kind == "cpu" or device is not None
+    if choice is EngineChoice.VLLM or (choice is EngineChoice.AUTO and (vllm_command is not None or here)):
+        installation = _installation(choice, vllm_command)
+        if installation is not None:
+            if not here:
+                raise EnvironmentProblemError(
+                    f"--gpu {gpu.name} with a real vLLM: {_missing_gpu()}.",
+                    "Name this machine's GPU (--gpu auto), or use --engine simulated.",
+                )
+            engine = VllmEngine(installation, device_uuid=None if device is None else device.uuid)
+            return EngineSelection(engine, device, 1.0, f"vLLM {installation.version}", tuple(installation.command))
+    scale = time_scale or simulation_scale(expected_tokens_per_s)
+    why = f"no {gpu.title} and vLLM here" if choice is EngineChoice.AUTO else "as asked"
+    return EngineSelection(SimulatedEngine(gpu, clock=WallClock(scale), seed=seed), None, scale, f"simulated ({why})")
+
+
+def simulation_scale(expected_tokens_per_s: float) -> float:
+    """How many times faster than real the simulated engine runs: as fast as two cores carry its tokens."""
+    return max(1.0, min(100.0, SIMULATED_TOKENS_PER_WALL_SECOND / max(expected_tokens_per_s, 1.0)))
+
+
+SIMULATED_TOKENS_PER_WALL_SECOND = 12_000.0
+"""Tokens that the simulated engine and the load generator carry on two cores without lagging."""
+
+
+def _installation(choice: EngineChoice, vllm_command: str | None) -> VllmInstallation | None:
+    try:
+        return detect_vllm(vllm_command)
+    except EnvironmentProblemError:
+        if choice is EngineChoice.VLLM or vllm_command is not None:
+            raise
+        return None
+
+
+def _missing_gpu() -> str:
+    devices = list_devices()
+    if devices:
+        return f"this machine has {devices[0].name}"
+    return f"this machine has no such GPU ({nvml_problem() or 'NVML lists none'})"

@@ -1,0 +1,202 @@
+"""The Optuna side of a study: ask, tell, and what optuna-dashboard shows.
+
+One objective: output tok/s at the SLO, 0 where it never holds. Two constraints on every finished trial,
+always in this order: ``slo`` (log of the worst ratio of a percentile to its limit, clipped to [-2, 2]) and
+``memory`` (+1 where the configuration cannot run, else -1).
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import optuna
+from optuna.artifacts import FileSystemArtifactStore, upload_artifact
+from optuna.distributions import BaseDistribution
+from optuna.exceptions import StorageInternalError
+from optuna.samplers import BaseSampler
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from autotune.base.errors import EnvironmentProblemError
+from autotune.spec import Arguments
+from autotune.store.result import Outcome, Role, TrialDocument
+
+OBJECTIVE_NAME = "output tok/s at the SLO"
+SLO_CLIP = 2.0
+_DASHBOARD_CONSTRAINTS = "constraints"
+"""Key that optuna-dashboard 0.21 reads; Optuna 5 itself writes ``constraints:<name>``."""
+_LOCK_PATIENCE_S = 120.0
+
+_Result = TypeVar("_Result")
+
+
+def trial_constraints(document: TrialDocument) -> dict[str, float]:
+    """Constraint values of a finished trial, in their fixed order; at most 0 means satisfied."""
+    if document.outcome is Outcome.INFEASIBLE:
+        return {"slo": 0.0, "memory": 1.0}
+    margin = 0.0 if document.slo_margin is None else document.slo_margin
+    return {"slo": max(-SLO_CLIP, min(SLO_CLIP, margin)), "memory": -1.0}
+
+
+def objective_value(document: TrialDocument) -> float:
+    """What the sampler maximises: output tok/s at the SLO, 0 where it never holds."""
+    return document.output_tokens_per_s or 0.0
+
+
+def _patiently(action: Callable[[], _Result]) -> _Result:
+    """Run a storage action; wait while another program holds the database, so that no result is lost."""
+    deadline = time.monotonic() + _LOCK_PATIENCE_S
+    while True:
+        try:
+            return action()
+        except StorageInternalError as error:
+            if "locked" not in str(error.__cause__ or error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+
+
+class OptunaRecord:
+    """An Optuna study that is driven by ask and tell."""
+
+    def __init__(self, url: str, name: str, sampler: BaseSampler, artifacts: Path) -> None:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        connect = {"timeout": 60} if url.startswith("sqlite") else {}
+        try:
+            storage = RDBStorage(url, engine_kwargs={"connect_args": connect})
+            self._study = optuna.create_study(
+                storage=storage, study_name=name, sampler=sampler, direction="maximize", load_if_exists=True
+            )
+        except Exception as error:
+            reason = str(error).splitlines()[0][:160]
+            raise EnvironmentProblemError(
+                f"storage {url}: cannot be opened ({reason}).", "Check the URL and the rights on its folder."
+            ) from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            self._study.set_metric_names([OBJECTIVE_NAME])
+        artifacts.mkdir(parents=True, exist_ok=True)
+        self._artifacts = FileSystemArtifactStore(artifacts)
+
+    @property
+    def study(self) -> optuna.Study:
+        """The study itself."""
+        return self._study
+
+    def attribute(self, key: str) -> Any:
+        """A user attribute of the study, None where it is not set."""
+        return self._study.user_attrs.get(key)
+
+    def set_attribute(self, key: str, value: Any) -> None:
+        """Set a user attribute of the study."""
+        _patiently(lambda: self._study.set_user_attr(key, value))
+
+    def trials(self) -> list[FrozenTrial]:
+        """All trials of the study in order of number."""
+        return self._study.get_trials(deepcopy=False)
+
+    def enqueue(self, params: Mapping[str, Any], attributes: Mapping[str, Any]) -> None:
+        """Have the next ``ask`` return these parameters with these attributes."""
+        _patiently(lambda: self._study.enqueue_trial(dict(params), user_attrs=dict(attributes)))
+
+    def ask(self, distributions: Mapping[str, BaseDistribution]) -> Trial:
+        """The next trial: an enqueued one, or the sampler's proposal."""
+        return _patiently(lambda: self._study.ask(fixed_distributions=dict(distributions)))
+
+    def tell(self, trial: Trial, document: TrialDocument) -> None:
+        """Store a trial's figures and outcome; afterwards it survives anything."""
+        for key, value in trial_attributes(document).items():
+            _patiently(lambda key=key, value=value: trial.set_user_attr(key, value))  # type: ignore[misc]
+        if document.outcome is Outcome.FAULT:
+            _patiently(lambda: self._study.tell(trial, state=TrialState.FAIL))
+            return
+        constraints = trial_constraints(document)
+        for name, value in constraints.items():
+            _patiently(lambda name=name, value=value: trial.set_constraint(name, value))  # type: ignore[misc]
+        storage = self._study._storage
+        _patiently(
+            lambda: storage.set_trial_system_attr(trial._trial_id, _DASHBOARD_CONSTRAINTS, list(constraints.values()))
+        )
+        _patiently(lambda: self._study.tell(trial, objective_value(document)))
+
+    def stale(self) -> list[FrozenTrial]:
+        """Trials that a killed run left running."""
+        return [t for t in self.trials() if t.state is TrialState.RUNNING]
+
+    def fail(self, number: int) -> None:
+        """Mark a trial as failed, so that the sampler forgets it."""
+        _patiently(lambda: self._study.tell(number, state=TrialState.FAIL))
+
+    def reopened(self, trial: FrozenTrial) -> Trial:
+        """A trial of an earlier run, to be told now."""
+        return Trial(self._study, trial._trial_id)
+
+    def waiting(self) -> list[FrozenTrial]:
+        """Trials that are enqueued and not yet begun."""
+        return [t for t in self.trials() if t.state is TrialState.WAITING]
+
+    def note(self, number: int | None, text: str) -> None:
+        """Show a markdown note in the dashboard, for one trial or (None) for the study."""
+        from optuna_dashboard import save_note
+
+        target = self._study if number is None else self.reopened(self.trials()[number])
+        _patiently(lambda: save_note(target, text))
+
+    def attach(self, number: int, path: Path, mimetype: str) -> None:
+        """Attach a file to a trial as an artifact."""
+        trial = self.trials()[number]
+        _patiently(
+            lambda: upload_artifact(
+                study_or_trial=trial,
+                file_path=str(path),
+                artifact_store=self._artifacts,
+                storage=self._study._storage,
+                mimetype=mimetype,
+            )
+        )
+
+
+def trial_attributes(document: TrialDocument) -> dict[str, Any]:
+    """Every figure of a trial as flat attributes, which the dashboard can list and plot."""
+    attributes: dict[str, Any] = {
+        "role": document.role.value,
+        "label": document.label,
+        "arguments": dict(document.arguments),
+        "outcome": document.outcome.value,
+        "reason": document.reason,
+        "requests": document.requests,
+        "launched": document.launched,
+        "dominated": document.dominated,
+    }
+    if document.block is not None:
+        attributes["block"] = document.block
+    for name in (
+        "detail",
+        "advice",
+        "capacity_rps",
+        "output_tokens_per_s",
+        "total_tokens_per_s",
+        "p50_latency_s",
+        "p99_latency_s",
+        "p99_ttft_s",
+        "p99_tpot_s",
+        "slo_margin",
+    ):
+        value = getattr(document, name)
+        if value not in (None, ""):
+            attributes[name] = value
+    attributes |= {f"{name}_seconds": getattr(document.timings, name) for name in type(document.timings).model_fields}
+    return attributes
+
+
+def seed_attributes(role: Role, label: str, arguments: Arguments | None, block: int | None = None) -> dict[str, Any]:
+    """Attributes that an enqueued trial carries until it is run."""
+    attributes: dict[str, Any] = {"role": role.value, "label": label}
+    if arguments is not None:
+        attributes["arguments"] = dict(arguments)
+    if block is not None:
+        attributes["block"] = block
+    return attributes

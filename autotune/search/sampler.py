@@ -1,0 +1,38 @@
+"""Which Optuna sampler proposes the configurations."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+
+from optuna.samplers import BaseSampler, GPSampler, QMCSampler, RandomSampler, TPESampler
+
+from autotune.base.errors import EnvironmentProblemError
+from autotune.spec import SamplerChoice
+
+STARTUP_TRIALS = 6
+"""Trials before the model of a sampler takes over; the baselines count among them."""
+
+
+def make_sampler(choice: SamplerChoice, seed: int) -> BaseSampler:
+    """The sampler of a study.
+
+    Raises:
+        EnvironmentProblemError: ``gp`` or ``qmc`` was asked for and its packages are missing.
+    """
+    if choice in (SamplerChoice.AUTO, SamplerChoice.TPE):
+        return TPESampler(n_startup_trials=STARTUP_TRIALS, seed=seed)
+    if choice is SamplerChoice.RANDOM:
+        return RandomSampler(seed=seed)
+    needed = ("scipy", "torch") if choice is SamplerChoice.GP else ("scipy",)
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        raise EnvironmentProblemError(
+            f"sampler {choice}: {' and '.join(missing)} not installed.",
+            "Install 'vllm-autotune[gp]', or use --sampler tpe.",
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if choice is SamplerChoice.GP:
+            return GPSampler(n_startup_trials=STARTUP_TRIALS, seed=seed)
+        return QMCSampler(scramble=True, seed=seed)

@@ -1,0 +1,338 @@
+"""The loop of a study: baselines, proposals, confirmation, verdict; resumable at any point."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from optuna.trial import Trial
+
+from autotune.base.errors import EnvironmentProblemError, NoFeasibleConfigurationError
+from autotune.search.baselines import (
+    Baseline,
+    default_baseline,
+    fitted_default,
+    performance_modes,
+)
+from autotune.search.budget import BudgetKeeper
+from autotune.search.confirmation import CONFIRMATION_BLOCKS, Finalist, choose_finalists, round_order
+from autotune.search.context import StudyContext
+from autotune.search.document import build_document
+from autotune.search.events import StudyObserver, StudyPlan, TrialStarted
+from autotune.search.record import OptunaRecord, objective_value, seed_attributes
+from autotune.search.verdict import conclude
+from autotune.space import to_argv
+from autotune.spec import Arguments
+from autotune.store.result import Decision, Outcome, Role, StudyDocument, TrialDocument
+from autotune.trial.order import TrialOrder
+
+MAX_RETRIES = 2
+EQUAL_FAULTS_THAT_STOP = 3
+IDLE_PROPOSALS_THAT_STOP = 25
+"""Proposals in a row that needed no engine (known already or refused): the space is used up."""
+
+
+class TrialExecutor(Protocol):
+    """Runs one trial to its end; failures of the engine become outcomes, not exceptions."""
+
+    async def run(self, order: TrialOrder) -> TrialDocument:
+        """Start, warm up, measure, stop."""
+        ...
+
+
+@dataclass
+class StudyRun:
+    """One run of a study, from wherever an earlier run stopped."""
+
+    context: StudyContext
+    record: OptunaRecord
+    executor: TrialExecutor
+    observer: StudyObserver
+    budget: BudgetKeeper = field(init=False)
+    documents: dict[int, TrialDocument] = field(init=False)
+    _fault_streak: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.budget = BudgetKeeper(self.context.spec.budget)
+        self.documents = self.context.folder.read_trials()
+
+    async def run(self) -> StudyDocument:
+        """Run the study to its verdict; every finished trial is on disk before the next begins.
+
+        Raises:
+            NoFeasibleConfigurationError: nothing that was tried runs and holds the objective.
+            EnvironmentProblemError: the same fault came again and again, or no engine could run at all.
+        """
+        self._recover()
+        self.observer.planned(
+            StudyPlan(
+                baselines=3 if self.context.knows_performance_modes else 1,
+                trials=self.budget.trials,
+                confirmations=3 * CONFIRMATION_BLOCKS,
+                resumed_trials=len(self.documents),
+                expected_seconds=None,
+            )
+        )
+        self._save()
+        await self._run_waiting()
+        await self._run_baselines()
+        await self._search()
+        await self._confirm()
+        return self._conclude()
+
+    # -- resuming ---------------------------------------------------------------------------------
+
+    def _recover(self) -> None:
+        """Settle the trials that a killed run left open: told if their result is on disk, else queued again."""
+        for stale in self.record.stale():
+            document = self.documents.get(stale.number)
+            if document is not None:
+                self.record.tell(self.record.reopened(stale), document)
+                continue
+            self.record.fail(stale.number)
+            attributes = {k: v for k, v in stale.user_attrs.items() if k in ("role", "label", "arguments", "block")}
+            self.record.enqueue(stale.params, attributes or seed_attributes(Role.SEARCH, "", None))
+            self.observer.notice(f"Trial {stale.number} was interrupted; it is run again.")
+
+    async def _run_waiting(self) -> None:
+        while self.record.waiting():
+            await self._run_asked(self.record.ask(self.context.space.distributions()))
+
+    # -- phases -----------------------------------------------------------------------------------
+
+    async def _run_baselines(self) -> None:
+        fixed = self.context.spec.arguments
+        default = await self._run_baseline(default_baseline(fixed))
+        reference: Arguments = default.arguments
+        if default.outcome is Outcome.INFEASIBLE:
+            fitted = fitted_default(fixed, self.context.space.fixed)
+            if fitted is not None:
+                self.observer.notice(f"vLLM's defaults cannot run here ({default.reason}): {default.detail}")
+                reference = (await self._run_baseline(fitted)).arguments
+        for mode in performance_modes(fixed, reference, self.context.knows_performance_modes):
+            await self._run_baseline(mode)
+
+    async def _run_baseline(self, baseline: Baseline) -> TrialDocument:
+        known = next(
+            (
+                d
+                for d in self.documents.values()
+                if d.role is Role.BASELINE and d.label == baseline.label and d.outcome is not Outcome.FAULT
+            ),
+            None,
+        )
+        if known is not None:
+            return known
+        return await self._run_seeded(Role.BASELINE, baseline.label, baseline.arguments)
+
+    async def _search(self) -> None:
+        idle = 0
+        while not self.budget.spent(self._proposals()) and idle < IDLE_PROPOSALS_THAT_STOP:
+            trial = self.record.ask(self.context.space.distributions())
+            document = await self._run_asked(trial)
+            idle = 0 if document.launched else idle + 1
+        if idle >= IDLE_PROPOSALS_THAT_STOP:
+            self.observer.notice("The sampler proposes nothing new: the search ends early.")
+
+    async def _confirm(self) -> None:
+        finalists = choose_finalists(self.documents.values())
+        for block in range(CONFIRMATION_BLOCKS if len(finalists) > 1 else min(2, CONFIRMATION_BLOCKS)):
+            for finalist in round_order(finalists, block):
+                if not self._confirmed(finalist, block):
+                    await self._run_seeded(Role.CONFIRMATION, finalist.label, finalist.arguments, block)
+
+    def _confirmed(self, finalist: Finalist, block: int) -> bool:
+        return any(
+            d.block == block
+            and configuration_key(d.arguments) == configuration_key(finalist.arguments)
+            and d.outcome is not Outcome.FAULT
+            for d in self.documents.values()
+        )
+
+    # -- one trial --------------------------------------------------------------------------------
+
+    async def _run_seeded(
+        self, role: Role, label: str, arguments: Arguments, block: int | None = None
+    ) -> TrialDocument:
+        """Run one chosen configuration; a fault that is not the configuration's doing is retried."""
+        for _ in range(MAX_RETRIES + 1):
+            self.record.enqueue(self.context.space.params_of(arguments), seed_attributes(role, label, arguments, block))
+            document = await self._run_asked(self.record.ask(self.context.space.distributions()))
+            if document.outcome is not Outcome.FAULT:
+                return document
+            self.observer.notice(f"Trial {document.number} met a fault ({document.reason}): {document.detail}")
+        raise EnvironmentProblemError(
+            f"{label or 'a configuration'}: failed {MAX_RETRIES + 1} times with {document.reason} ({document.detail}).",
+            document.advice,
+        )
+
+    async def _run_asked(self, trial: Trial) -> TrialDocument:
+        attributes: Mapping[str, Any] = trial.user_attrs
+        role = Role(attributes.get("role", Role.SEARCH))
+        arguments: Arguments = attributes.get("arguments") or self.context.space.arguments(trial.params)
+        document = self._without_engine(trial.number, role, arguments)
+        if document is None:
+            document = await self._launch(trial.number, role, arguments, attributes)
+        self._settle(trial, document)
+        return document
+
+    def _without_engine(self, number: int, role: Role, arguments: Arguments) -> TrialDocument | None:
+        """A proposal whose outcome is known already, or that would only fail."""
+        if role is not Role.SEARCH:
+            return None
+        key = configuration_key(arguments)
+        for known in self.documents.values():
+            if (
+                known.role is not Role.CONFIRMATION
+                and known.outcome is not Outcome.FAULT
+                and configuration_key(known.arguments) == key
+            ):
+                detail = f"same configuration as trial {known.number}"
+                return known.model_copy(
+                    update={
+                        "number": number,
+                        "role": Role.SEARCH,
+                        "label": "",
+                        "launched": False,
+                        "detail": detail,
+                        "probes": [],
+                        "timings": type(known.timings)(),
+                        "requests": 0,
+                    }
+                )
+        refusal = self.context.refuse(arguments)
+        if refusal is None:
+            return None
+        return TrialDocument(
+            number=number,
+            role=role,
+            arguments=dict(arguments),
+            outcome=Outcome.INFEASIBLE,
+            reason=refusal.reason,
+            detail=refusal.detail,
+            launched=False,
+        )
+
+    async def _launch(
+        self, number: int, role: Role, arguments: Arguments, attributes: Mapping[str, Any]
+    ) -> TrialDocument:
+        label = str(attributes.get("label", ""))
+        block = attributes.get("block")
+        best = self._best()
+        self.observer.trial_started(
+            TrialStarted(
+                number=number,
+                role=role.value,
+                label=label,
+                flags=" ".join(to_argv(arguments)) or "(no flags)",
+                position=self._proposals(),
+                total=self.budget.trials or 0,
+                eta_seconds=self.budget.eta(self._proposals(), self._confirmations_left()),
+            )
+        )
+        order = TrialOrder(
+            number=number,
+            role=role,
+            arguments=arguments,
+            folder=self.context.folder.trial(number),
+            label=label,
+            block=block,
+            incumbent_rate=best.capacity_rps if best is not None and role is Role.SEARCH else None,
+            guess_rate=self._guess_rate(arguments, best),
+        )
+        started = time.monotonic()
+        document = await self.executor.run(order)
+        self.budget.note_duration(time.monotonic() - started)
+        return document
+
+    def _guess_rate(self, arguments: Arguments, best: TrialDocument | None) -> float | None:
+        """Where the capacity search starts: an earlier figure of this configuration, else the best, else the model."""
+        key = configuration_key(arguments)
+        for document in self.documents.values():
+            if configuration_key(document.arguments) == key and document.capacity_rps:
+                return document.capacity_rps
+        if best is not None and best.capacity_rps:
+            return best.capacity_rps
+        return self.context.predicted_rate(arguments)
+
+    def _settle(self, trial: Trial, document: TrialDocument) -> None:
+        """Put a trial's result on disk, then into Optuna, then into result.json; judge the faults."""
+        self.context.folder.write_trial(document)
+        self.documents[document.number] = document
+        self.record.tell(trial, document)
+        self.context.learn(document)
+        self._save()
+        self.observer.trial_finished(document, self._best())
+        if document.outcome is not Outcome.FAULT:
+            if document.launched:
+                self._fault_streak.clear()
+            return
+        self._fault_streak.append(document.reason)
+        if document.environment:
+            raise EnvironmentProblemError(
+                f"the study cannot go on: {document.reason}: {document.detail}.", document.advice
+            )
+        same = Counter(self._fault_streak)[document.reason]
+        if same >= EQUAL_FAULTS_THAT_STOP:
+            raise EnvironmentProblemError(
+                f"{same} trials in a row failed with {document.reason}: {document.detail}.", document.advice
+            )
+
+    # -- the state so far -------------------------------------------------------------------------
+
+    def _proposals(self) -> int:
+        """Proposals that an engine was started for."""
+        return sum(
+            d.role is Role.SEARCH and d.launched and d.outcome is not Outcome.FAULT for d in self.documents.values()
+        )
+
+    def _confirmations_left(self) -> int:
+        done = sum(d.role is Role.CONFIRMATION for d in self.documents.values())
+        return max(0, 3 * CONFIRMATION_BLOCKS - done)
+
+    def _best(self) -> TrialDocument | None:
+        measured = [
+            d for d in self.documents.values() if d.outcome is Outcome.MEASURED and d.role is not Role.CONFIRMATION
+        ]
+        best = max(measured, key=objective_value, default=None)
+        return best if best is not None and objective_value(best) > 0 else None
+
+    def _save(self) -> StudyDocument:
+        document = build_document(self.context, self.documents)
+        document.write(self.context.folder.path)
+        self.observer.saved(document)
+        return document
+
+    def _conclude(self) -> StudyDocument:
+        document = build_document(self.context, self.documents)
+        conclusion = conclude(document.trials)
+        document = document.model_copy(
+            update={
+                "verdict": conclusion.verdict,
+                "best": conclusion.best,
+                "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            }
+        )
+        document.write(self.context.folder.path)
+        self.observer.saved(document)
+        self.observer.concluded(conclusion.verdict)
+        if conclusion.verdict.decision is Decision.NO_FEASIBLE_CONFIGURATION:
+            raise NoFeasibleConfigurationError(
+                conclusion.verdict.text, "Relax the objective, shorten the workload, or use a bigger GPU."
+            )
+        return document
+
+
+async def run_study(run: StudyRun) -> StudyDocument:
+    """Run a study; cancelling the task stops the running engine before it returns."""
+    task = asyncio.ensure_future(run.run())
+    try:
+        return await task
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        raise

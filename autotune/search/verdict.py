@@ -1,0 +1,146 @@
+"""What a study concludes, from its confirmation runs."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune.search.confirmation import Finalist, choose_finalists, reference_trial
+from autotune.search.record import objective_value
+from autotune.stats.compare import Choice, Gain, choose, noise_of, winners_curse
+from autotune.store.result import BestDocument, Decision, Outcome, Role, TrialDocument, VerdictDocument
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """The verdict and the configuration to use."""
+
+    verdict: VerdictDocument
+    best: BestDocument | None
+
+
+def conclude(trials: Sequence[TrialDocument]) -> Conclusion:
+    """Judge the confirmed finalists against the default.
+
+    The configuration with the fewest flags among those that are within the noise of the best wins; a gain
+    counts only when its 95 % interval lies above zero. A finalist that missed the objective in any round of
+    its confirmation is out.
+    """
+    finalists = choose_finalists(trials)
+    repeats = {f.key: _confirmations(trials, f.arguments) for f in finalists}
+    held = [f for f in finalists if all(objective_value(d) > 0 for d in repeats[f.key])]
+    if not held:
+        return Conclusion(_nothing_feasible(trials), None)
+    requests = sum(d.requests for runs in repeats.values() for d in runs)
+    reference = reference_trial(trials)
+    default = next((f for f in held if reference is not None and f.arguments == reference.arguments), None)
+    if default is None:
+        return _without_default(trials, held, repeats, requests)
+    measured = {f.key: [objective_value(d) for d in repeats[f.key]] or [f.search_score] for f in held}
+    noise = noise_of([scores for scores in measured.values() if len(scores) > 1])
+    choice = choose(measured, baseline=default.key, flags={f.key: len(f.arguments) for f in held}, noise=noise)
+    winner = next(f for f in held if f.key == choice.winner)
+    best = _best(trials, winner.arguments, repeats[winner.key])
+    usual = _best(trials, default.arguments, repeats[default.key])
+    gain = choice.gain if len(held) > 1 else None
+    bounded = gain is not None and math.isfinite(gain.high)
+    return Conclusion(
+        VerdictDocument(
+            decision=Decision.TUNED if choice.is_gain else Decision.KEEP_DEFAULT,
+            gain_percent=gain.percent if gain is not None else None,
+            interval_95=(gain.low, gain.high) if gain is not None and bounded else None,
+            requests=requests,
+            text=_sentence(choice, gain if bounded else None, default.label, requests),
+            noise_percent=None if noise is None else 100 * math.expm1(noise),
+            winners_curse_percent=_curse(winner, best) if choice.is_gain else None,
+            default_capacity_rps=usual.capacity_rps,
+            best_capacity_rps=best.capacity_rps,
+        ),
+        best,
+    )
+
+
+def _sentence(choice: Choice, gain: Gain | None, default: str, requests: int) -> str:
+    if gain is None:
+        return f"Keep {default}: nothing that was tried came near it."
+    interval = f"{gain.percent:+.1f} %, 95 % interval {gain.low:+.1f} to {gain.high:+.1f} %"
+    if choice.is_gain:
+        return f"{interval}, against {default}; confirmed on fresh engines with {requests} requests."
+    return f"Keep {default}: the best challenger's gain ({interval}) is not above the noise."
+
+
+def _without_default(
+    trials: Sequence[TrialDocument],
+    held: Sequence[Finalist],
+    repeats: Mapping[str, Sequence[TrialDocument]],
+    requests: int,
+) -> Conclusion:
+    """The default does not run or does not hold the objective: the best configuration that does is the answer."""
+
+    def score(finalist: Finalist) -> float:
+        scores = [objective_value(d) for d in repeats[finalist.key]]
+        return statistics.fmean(scores) if scores else finalist.search_score
+
+    winner = max(held, key=score)
+    best = _best(trials, winner.arguments, repeats[winner.key])
+    return Conclusion(
+        VerdictDocument(
+            decision=Decision.TUNED,
+            requests=requests,
+            text=f"vLLM's defaults do not hold the objective here; this configuration does ({requests} requests).",
+            winners_curse_percent=_curse(winner, best),
+            best_capacity_rps=best.capacity_rps,
+        ),
+        best,
+    )
+
+
+def _curse(winner: Finalist, best: BestDocument) -> float | None:
+    if not best.confirmed or not best.output_tokens_per_s:
+        return None
+    return winners_curse(winner.search_score, best.output_tokens_per_s)
+
+
+def _nothing_feasible(trials: Iterable[TrialDocument]) -> VerdictDocument:
+    reasons = sorted({d.reason for d in trials if d.outcome is Outcome.INFEASIBLE and d.reason})
+    missed = any(d.outcome is Outcome.MEASURED for d in trials)
+    parts = ["the objective was missed at every load tried"] if missed else []
+    parts += [f"failed with {', '.join(reasons)}"] if reasons else []
+    return VerdictDocument(
+        decision=Decision.NO_FEASIBLE_CONFIGURATION,
+        text=f"No configuration holds the objective: {'; '.join(parts) or 'nothing was tried'}.",
+    )
+
+
+def _confirmations(trials: Iterable[TrialDocument], arguments: object) -> list[TrialDocument]:
+    runs = [
+        d for d in trials if d.role is Role.CONFIRMATION and d.arguments == arguments and d.outcome is not Outcome.FAULT
+    ]
+    return sorted(runs, key=lambda d: d.block or 0)
+
+
+def _best(trials: Sequence[TrialDocument], arguments: object, runs: Sequence[TrialDocument]) -> BestDocument:
+    """The confirmed figures: means over the rounds, or the search's own where nothing was confirmed."""
+    found = next(d for d in trials if d.arguments == arguments and d.role is not Role.CONFIRMATION and d.launched)
+    source = list(runs) or [found]
+
+    def mean(name: str) -> float | None:
+        values = [v for d in source if (v := getattr(d, name)) is not None]
+        return statistics.fmean(values) if values else None
+
+    return BestDocument(
+        number=found.number,
+        label=found.label,
+        arguments=dict(found.arguments),
+        capacity_rps=mean("capacity_rps"),
+        output_tokens_per_s=mean("output_tokens_per_s"),
+        total_tokens_per_s=mean("total_tokens_per_s"),
+        p50_latency_s=mean("p50_latency_s"),
+        p99_latency_s=mean("p99_latency_s"),
+        p99_ttft_s=mean("p99_ttft_s"),
+        p99_tpot_s=mean("p99_tpot_s"),
+        requests=sum(d.requests for d in source),
+        confirmed=bool(runs),
+    )

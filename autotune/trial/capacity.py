@@ -1,0 +1,123 @@
+"""What a configuration carries: its capacity under the objective, or its figures at one fixed load."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.spec import LoadLevel, Loop
+from autotune.stats.capacity import CapacityEstimate, CapacitySearch, ProbeResult
+from autotune.stats.probe import probe_size
+from autotune.stats.slo_test import Verdict
+from autotune.store.result import ProbeDocument
+from autotune.trial.order import TrialOrder
+from autotune.trial.prober import JudgedProbe, Prober
+
+KNOWN_RATE_UNCERTAINTY = 1.3
+"""How far a configuration's rate may lie from an earlier one's (factor, one standard deviation)."""
+GUESS_UNCERTAINTY = 3.0
+"""The same for a first guess by the models of speed."""
+FIRST_GUESS_RPS = 1.0
+INVALID_REPEATS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Figures of a measured configuration; all None when the objective never held."""
+
+    capacity: CapacityEstimate | None = None
+    probe: ProbeDocument | None = None
+    """The passing probe that the latencies come from: the one nearest to the capacity."""
+    output_tokens_per_s: float | None = None
+    total_tokens_per_s: float | None = None
+    slo_margin: float | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """As fields of a trial's document."""
+        found: dict[str, Any] = {
+            "output_tokens_per_s": self.output_tokens_per_s,
+            "total_tokens_per_s": self.total_tokens_per_s,
+            "slo_margin": self.slo_margin,
+        }
+        if self.capacity is not None:
+            found |= {
+                "capacity_rps": self.capacity.rate,
+                "capacity_interval": (self.capacity.low, self.capacity.high),
+                "dominated": self.capacity.dominated,
+            }
+        if self.probe is not None:
+            for name in ("p50_latency_s", "p99_latency_s", "p99_interval_s", "p99_label", "p99_ttft_s", "p99_tpot_s"):
+                found[name] = getattr(self.probe, name)
+        return found
+
+
+async def measure_capacity(prober: Prober, order: TrialOrder) -> Measured:
+    """Search the highest rate at which the objective holds; drop a configuration that cannot beat the incumbent."""
+    start = order.guess_rate or order.incumbent_rate or FIRST_GUESS_RPS
+    known = order.incumbent_rate is not None or order.must_resolve
+    search = CapacitySearch(
+        prober.slo,
+        start,
+        uncertainty=KNOWN_RATE_UNCERTAINTY if known and order.incumbent_rate is not None else GUESS_UNCERTAINTY,
+        incumbent=order.incumbent_rate,
+        drop_dominated=not order.must_resolve,
+    )
+    judged: list[JudgedProbe] = []
+    while (plan := search.next()) is not None:
+        probe = await prober.probe(LoadLevel.open(plan.rate), plan.purpose.value, plan.max_requests, plan.max_duration)
+        search.tell(ProbeResult.of(plan, probe.verdict, valid=probe.document.valid))
+        if probe.document.valid:
+            judged.append(probe)
+    return _at_capacity(search.estimate(), judged)
+
+
+async def measure_level(prober: Prober, level: LoadLevel) -> Measured:
+    """Figures at one fixed load; they count only when the objective holds there."""
+    rate = level.rate if level.loop is Loop.OPEN and level.rate is not None else None
+    size = probe_size(rate or 0.0, prober.slo)
+    requests = max(size.requests, 20 * (level.concurrency or 1))
+    probe = await prober.probe(level, "fixed load", requests, math.inf if rate is None else 1.2 * requests / rate)
+    for _ in range(INVALID_REPEATS):
+        if probe.document.valid:
+            break
+        probe = await prober.probe(level, "repeat of a void probe", requests, math.inf)
+    margin = _margin(probe)
+    if not _holds(probe):
+        return Measured(probe=probe.document, output_tokens_per_s=0.0, slo_margin=max(margin, 0.0))
+    return Measured(
+        probe=probe.document,
+        output_tokens_per_s=probe.document.output_tokens_per_s,
+        total_tokens_per_s=probe.document.total_tokens_per_s,
+        slo_margin=min(margin, 0.0),
+    )
+
+
+def _at_capacity(estimate: CapacityEstimate, judged: list[JudgedProbe]) -> Measured:
+    holding = [p for p in judged if _holds(p)]
+    if not holding and not estimate.dominated:
+        return Measured(output_tokens_per_s=0.0, slo_margin=min((_margin(p) for p in judged), default=None))
+    nearest = max(holding or judged, key=lambda p: p.verdict.realised_rate)
+    output_per_request, total_per_request = nearest.tokens_per_request
+    return Measured(
+        capacity=estimate,
+        probe=nearest.document if holding else None,
+        output_tokens_per_s=estimate.rate * output_per_request,
+        total_tokens_per_s=estimate.rate * total_per_request,
+        slo_margin=min(_margin(nearest), 0.0) if holding else max(_margin(nearest), 0.0),
+    )
+
+
+def _holds(probe: JudgedProbe) -> bool:
+    """Passed, or too close to call with the percentile inside the limit."""
+    if probe.verdict.decision is Verdict.UNDECIDED:
+        return probe.verdict.log_margin <= 0
+    return probe.verdict.decision is Verdict.PASS
+
+
+def _margin(probe: JudgedProbe) -> float:
+    """The log margin as a number that Optuna takes."""
+    margin = probe.verdict.log_margin
+    if math.isnan(margin):
+        return 0.0
+    return max(-10.0, min(10.0, margin))

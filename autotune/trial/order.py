@@ -1,0 +1,37 @@
+"""What a trial is asked to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.spec import Arguments
+from autotune.store.result import Role
+
+
+@dataclass(frozen=True, slots=True)
+class TrialOrder:
+    """One configuration to start and measure.
+
+    ``incumbent_rate`` is the best capacity so far (req/s): the first probe runs there, and the trial is
+    dropped as soon as it clearly cannot beat it. ``guess_rate`` is where to start without an incumbent.
+    """
+
+    number: int
+    role: Role
+    arguments: Arguments
+    folder: Path
+    label: str = ""
+    block: int | None = None
+    incumbent_rate: float | None = None
+    guess_rate: float | None = None
+
+    @property
+    def prompt_stream(self) -> str:
+        """Name of the prompt stream: common to all configurations, and unseen in each confirmation round."""
+        return "search" if self.block is None else f"confirm-{self.block}"
+
+    @property
+    def must_resolve(self) -> bool:
+        """True when the capacity itself is wanted even if it is below the incumbent's."""
+        return self.role is not Role.SEARCH

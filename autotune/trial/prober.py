@@ -1,0 +1,227 @@
+"""Probes on one running engine, with telemetry, validity and what is kept of them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from autotune.base.clock import Clock
+from autotune.engine.api import RunningEngine
+from autotune.engine.failure import Cause, Failure, FailureKind, Phase
+from autotune.load.api import LoadGenerator, LoadPlan, LoadProgress, LoadRun
+from autotune.load.records import ErrorKind, RequestRecord
+from autotune.spec import LoadLevel, Metric, Slo, Workload
+from autotune.stats.probe import ProbeJudge, ProbeVerdict
+from autotune.store.result import ProbeDocument
+from autotune.telemetry import Device, DeviceError, EngineMetricsDevice, Recorder, Telemetry
+from autotune.telemetry.validity import judge_validity
+from autotune.trial.figures import describe_probe
+from autotune.trial.files import write_requests
+from autotune.trial.order import TrialOrder
+from autotune.trial.watch import ProbeWatch
+
+WARM_UP_CONCURRENCY = 8
+WARM_UP_REQUESTS = 16
+HANG_FLOOR_S = 120.0
+IDLE_PATIENCE_S = 30.0
+"""Wall seconds that an engine gets to drop the requests of the probe before."""
+
+
+class ProbeEvents(Protocol):
+    """Told of what is being done."""
+
+    def phase(self, text: str) -> None:
+        """What is being done now."""
+        ...
+
+    def probe_moved(self, order: TrialOrder, index: int, plan: LoadPlan, progress: LoadProgress, misses: int) -> None:
+        """A running probe moved on."""
+        ...
+
+
+class EngineFailedError(Exception):
+    """The engine died or hung while it was measured."""
+
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+        super().__init__(str(failure))
+
+
+class RequestsFailedError(EngineFailedError):
+    """The engine lives and answers every request with an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedProbe:
+    """A finished probe with its verdict."""
+
+    document: ProbeDocument
+    verdict: ProbeVerdict
+    tokens_per_request: tuple[float, float]
+    """Mean output and total tokens of an answered request."""
+
+
+@dataclass
+class Prober:
+    """Makes the probes of one trial."""
+
+    order: TrialOrder
+    running: RunningEngine
+    generator: LoadGenerator
+    devices: Sequence[Device]
+    clock: Clock
+    workload: Workload
+    slo: Slo
+    seed: int
+    events: ProbeEvents
+    on_probe: Callable[[TrialOrder, ProbeDocument], None]
+    probes: list[ProbeDocument] = field(default_factory=list)
+    _records: list[tuple[int, float, Sequence[RequestRecord]]] = field(default_factory=list)
+    _telemetry: list[Telemetry] = field(default_factory=list)
+
+    @property
+    def request_timeout(self) -> float:
+        """Engine seconds after which a request is given up: far beyond every limit, a miss long before."""
+        limits = [t.limit_s for t in self.slo.targets if t.metric is not Metric.TPOT]
+        tpot = [t.limit_s * self.workload.output_tokens.high for t in self.slo.targets if t.metric is Metric.TPOT]
+        return max(120.0, 5 * max(limits + tpot))
+
+    async def warm_up(self) -> None:
+        """Load the engine with prompts that are never measured, until its kernels and graphs are warm.
+
+        Raises:
+            EngineFailedError: the engine died of it.
+        """
+        plan = LoadPlan(
+            level=LoadLevel.closed(WARM_UP_CONCURRENCY),
+            workload=self.workload,
+            seed=self.seed,
+            stream="warm-up",
+            max_requests=WARM_UP_REQUESTS,
+            max_duration=math.inf,
+            request_timeout=max(600.0, self.request_timeout),
+        )
+        run = await self.generator.run(plan, _DeathWatch(self.running))
+        await self._raise_if_failed(run, hung=False)
+
+    async def probe(self, level: LoadLevel, purpose: str, max_requests: int, max_duration: float) -> JudgedProbe:
+        """Run one load level until it is decided; the result is on disk when this returns.
+
+        Raises:
+            EngineFailedError: the engine died or hung.
+        """
+        index = len(self.probes)
+        self.events.phase(f"probe {index} at {level}: {purpose}")
+        await self._wait_until_idle()
+        await self.running.reset_prefix_cache()
+        plan = LoadPlan(
+            level=level,
+            workload=self.workload,
+            seed=self.seed,
+            stream=f"{self.order.prompt_stream}-{index}",
+            max_requests=max_requests,
+            max_duration=max_duration,
+            request_timeout=self.request_timeout,
+        )
+        recorder = Recorder(self.devices, clock=self.clock)
+        watch = ProbeWatch(
+            judge=ProbeJudge(self.slo),
+            engine=self.running,
+            recorder=recorder,
+            hang_after=max(HANG_FLOOR_S, self.request_timeout / 2),
+            report=lambda progress, misses: self.events.probe_moved(self.order, index, plan, progress, misses),
+        )
+        recorder.start()
+        try:
+            run = await self.generator.run(plan, watch)
+        finally:
+            telemetry = await asyncio.to_thread(recorder.stop)
+        await self._raise_if_failed(run, hung=watch.hung)
+        verdict = watch.conclude(run)
+        document = self._document(index, purpose, run, verdict, telemetry)
+        self._keep(index, run, telemetry, document)
+        return JudgedProbe(document, verdict, _tokens_per_request(run.records))
+
+    def _document(
+        self, index: int, purpose: str, run: LoadRun, verdict: ProbeVerdict, telemetry: Telemetry
+    ) -> ProbeDocument:
+        document = describe_probe(index, purpose, run, verdict)
+        summary = telemetry.summary()
+        validity = judge_validity(telemetry, run.client, slo=self.slo, duration=run.ended - run.started)
+        update: dict[str, object] = {
+            "telemetry": {k: dict(v) for k, v in summary.items()},
+            "valid": validity.valid,
+            "invalid_reason": validity.reason,
+        }
+        queries, hits = summary.get("engine.prefix_cache_queries"), summary.get("engine.prefix_cache_hits")
+        if queries is not None and hits is not None and queries["delta"]:
+            update["prefix_hit_rate"] = (hits["delta"] or 0.0) / queries["delta"]
+        return document.model_copy(update=update)
+
+    def _keep(self, index: int, run: LoadRun, telemetry: Telemetry, document: ProbeDocument) -> None:
+        self.probes.append(document)
+        self._records.append((index, run.started, run.records))
+        self._telemetry.append(telemetry)
+        write_requests(self.order.folder / "requests.csv.gz", self._records)
+        joined = Telemetry(
+            rows=[row for part in self._telemetry for row in part.rows],
+            counters=telemetry.counters,
+            marks=[mark for part in self._telemetry for mark in part.marks],
+            devices=telemetry.devices,
+        )
+        joined.to_csv_gz(self.order.folder / "telemetry.csv.gz")
+        self.on_probe(self.order, document)
+
+    async def _raise_if_failed(self, run: LoadRun, *, hung: bool) -> None:
+        if hung or self.running.exited():
+            raise EngineFailedError(await self.running.diagnose(hung=hung))
+        done = [r for r in run.records if r.error is not ErrorKind.CANCELLED]
+        if done and all(not r.succeeded for r in done):
+            await asyncio.sleep(1.0)
+            if self.running.exited():
+                raise EngineFailedError(await self.running.diagnose())
+            raise RequestsFailedError(
+                Failure(
+                    cause=Cause.UNKNOWN,
+                    kind=FailureKind.FAULT,
+                    phase=Phase.SERVING,
+                    line=f"every request failed: {done[0].error}: {done[0].detail}",
+                    advice="Send one such request by hand and read the server's answer.",
+                )
+            )
+
+    async def _wait_until_idle(self) -> None:
+        """Requests that were cut off must be gone before the next load begins."""
+        device = EngineMetricsDevice(self.running.url)
+        deadline = asyncio.get_running_loop().time() + IDLE_PATIENCE_S
+        device.open()
+        try:
+            while asyncio.get_running_loop().time() < deadline and not self.running.exited():
+                try:
+                    sample = await asyncio.to_thread(device.sample)
+                except DeviceError:
+                    return
+                if not (sample.get("running") or sample.get("waiting")):
+                    return
+                await asyncio.sleep(0.05)
+        finally:
+            device.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _DeathWatch:
+    running: RunningEngine
+
+    def observe(self, progress: LoadProgress) -> bool:
+        return self.running.exited()
+
+
+def _tokens_per_request(records: Sequence[RequestRecord]) -> tuple[float, float]:
+    done = [r for r in records if r.succeeded]
+    if not done:
+        return 0.0, 0.0
+    output = sum(r.output_tokens for r in done) / len(done)
+    return output, output + sum(r.input_tokens for r in done) / len(done)

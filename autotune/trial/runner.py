@@ -1,0 +1,181 @@
+"""One trial: start an engine, warm it up, measure it, stop it. Whatever happens, the engine is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+
+from autotune.engine.api import Engine, EngineFacts, EngineStartError, LaunchRequest, RunningEngine
+from autotune.engine.failure import Failure, FailureKind
+from autotune.load.api import LoadGenerator, Target
+from autotune.spec import Arguments, LoadLevel, Slo, Workload
+from autotune.store.result import Outcome, ProbeDocument, Timings, TrialDocument
+from autotune.telemetry import Device
+from autotune.trial.capacity import Measured, measure_capacity, measure_level
+from autotune.trial.order import TrialOrder
+from autotune.trial.prober import EngineFailedError, ProbeEvents, Prober, RequestsFailedError
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSetup:
+    """What all trials of a study share. Durations are engine seconds."""
+
+    engine: Engine
+    model: str
+    """What the engine is told to serve."""
+    vocabulary: int
+    workload: Workload
+    slo: Slo
+    load: LoadLevel | None
+    """A fixed load, or None to search for the capacity."""
+    seed: int
+    make_generator: Callable[[Target], LoadGenerator]
+    make_devices: Callable[[RunningEngine], Sequence[Device]]
+    environment: dict[str, str] = field(default_factory=dict)
+    start_deadline: float = 1200.0
+    first_start_deadline: float = 1800.0
+    """The first start also fills caches: weights from the disk, compiled kernels."""
+    on_probe: Callable[[TrialOrder, ProbeDocument], None] = lambda order, probe: None
+    """Called when a probe is finished, before the next begins."""
+    on_failure: Callable[[TrialOrder, Failure], None] = lambda order, failure: None
+
+
+@dataclass
+class TrialRunner:
+    """Runs trials one after the other."""
+
+    setup: TrialSetup
+    events: ProbeEvents
+    _started_any: bool = False
+
+    async def run(self, order: TrialOrder) -> TrialDocument:
+        """Run a trial to its end; a failure of the engine becomes the trial's outcome."""
+        clock = self.setup.engine.clock
+        began = clock.now()
+        spent: dict[str, float] = {}
+        prober: Prober | None = None
+        facts = EngineFacts()
+        measured = Measured()
+        failure: Failure | None = None
+        try:
+            async with self._engine(order, spent) as running:
+                facts = running.facts
+                target = Target(running.url, running.served_model, self.setup.vocabulary)
+                async with self._generator(target) as generator:
+                    prober = self._prober(order, running, generator)
+                    self.events.phase("warming up")
+                    at = clock.now()
+                    await prober.warm_up()
+                    spent["warm_up"] = clock.now() - at
+                    at = clock.now()
+                    try:
+                        measured = await self._measure(order, prober)
+                    finally:
+                        spent["measure"] = clock.now() - at
+        except EngineStartError as error:
+            failure = error.failure
+        except EngineFailedError as error:
+            failure = error.failure
+        except RequestsFailedError as error:
+            failure = error.failure
+        probes = prober.probes if prober is not None else []
+        if failure is not None:
+            self.setup.on_failure(order, failure)
+        other = max(0.0, clock.now() - began - sum(spent.values()))
+        return _document(order, measured, probes, facts, Timings(**spent, other=other), failure)
+
+    @contextlib.asynccontextmanager
+    async def _engine(self, order: TrialOrder, spent: dict[str, float]) -> AsyncIterator[RunningEngine]:
+        clock = self.setup.engine.clock
+        deadline = self.setup.start_deadline if self._started_any else self.setup.first_start_deadline
+        self.events.phase("starting the engine")
+        at = clock.now()
+        try:
+            running = await self.setup.engine.start(
+                LaunchRequest(self.setup.model, order.arguments, order.folder, deadline, self.setup.environment)
+            )
+        finally:
+            spent["start"] = clock.now() - at
+        self._started_any = True
+        try:
+            yield running
+        finally:
+            self.events.phase("stopping the engine")
+            at = clock.now()
+            await asyncio.shield(running.stop())
+            spent["stop"] = clock.now() - at
+
+    @contextlib.asynccontextmanager
+    async def _generator(self, target: Target) -> AsyncIterator[LoadGenerator]:
+        generator = self.setup.make_generator(target)
+        try:
+            await generator.open()
+            yield generator
+        finally:
+            await generator.close()
+
+    def _prober(self, order: TrialOrder, running: RunningEngine, generator: LoadGenerator) -> Prober:
+        return Prober(
+            order=order,
+            running=running,
+            generator=generator,
+            devices=self.setup.make_devices(running),
+            clock=self.setup.engine.clock,
+            workload=self.setup.workload,
+            slo=self.setup.slo,
+            seed=self.setup.seed,
+            events=self.events,
+            on_probe=self.setup.on_probe,
+        )
+
+    async def _measure(self, order: TrialOrder, prober: Prober) -> Measured:
+        if self.setup.load is not None:
+            return await measure_level(prober, self.setup.load)
+        return await measure_capacity(prober, order)
+
+
+def _document(
+    order: TrialOrder,
+    measured: Measured,
+    probes: Sequence[ProbeDocument],
+    facts: EngineFacts,
+    timings: Timings,
+    failure: Failure | None,
+) -> TrialDocument:
+    document = TrialDocument(
+        number=order.number,
+        role=order.role,
+        label=order.label,
+        arguments=_plain(order.arguments),
+        outcome=Outcome.MEASURED,
+        block=order.block,
+        probes=list(probes),
+        requests=sum(p.requests for p in probes),
+        timings=timings,
+        engine_facts={
+            "kv_cache_tokens": facts.kv_cache_tokens,
+            "kv_cache_gib": facts.kv_cache_gib,
+            "weights_gib": facts.weights_gib,
+            "graphs_gib": facts.graphs_gib,
+            "start_seconds": dict(facts.start_seconds),
+            "resolved": dict(facts.resolved),
+        },
+    )
+    if failure is not None:
+        infeasible = failure.kind is FailureKind.INFEASIBLE
+        return document.model_copy(
+            update={
+                "outcome": Outcome.INFEASIBLE if infeasible else Outcome.FAULT,
+                "reason": failure.cause.value,
+                "detail": failure.line.strip()[:300],
+                "advice": failure.advice,
+                "environment": failure.environment,
+            }
+        )
+    return document.model_copy(update=measured.fields())
+
+
+def _plain(arguments: Arguments) -> dict[str, bool | int | float | str]:
+    return dict(arguments)

@@ -1,0 +1,95 @@
+"""Watches a running probe: judges it, sees a dead or a stuck engine, tells how it goes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autotune.engine.api import RunningEngine
+from autotune.load.api import LoadProgress, LoadRun
+from autotune.load.records import ErrorKind, RequestRecord
+from autotune.spec import Slo
+from autotune.stats.probe import ProbeJudge, ProbeVerdict, ProbeView
+from autotune.telemetry import Recorder
+
+_HANG_WALL_S = 20.0
+_LOOK_AT_TOKENS_EVERY_S = 2.0
+
+
+def view_of(records: list[RequestRecord], slo: Slo, in_flight: list[float], started: float, now: float) -> ProbeView:
+    """The judge's look at a set of finished records."""
+    return ProbeView(
+        started=started,
+        now=now,
+        scheduled=np.array([r.scheduled for r in records], dtype=np.float64),
+        finished=np.array([r.finished for r in records], dtype=np.float64),
+        values=np.array([_row(r, slo) for r in records], dtype=np.float64).reshape(len(records), len(slo.targets)),
+        in_flight=np.array(in_flight, dtype=np.float64),
+    )
+
+
+def _row(record: RequestRecord, slo: Slo) -> list[float]:
+    if not record.succeeded:
+        return [math.inf] * len(slo.targets)
+    values = (record.value(target.metric) for target in slo.targets)
+    return [math.nan if v is None else v for v in values]
+
+
+@dataclass
+class ProbeWatch:
+    """A load observer that ends the run when it is decided, or when the engine died or hangs.
+
+    ``hang_after`` is engine seconds without a single token while requests are out.
+    """
+
+    judge: ProbeJudge
+    engine: RunningEngine
+    recorder: Recorder
+    hang_after: float
+    report: Callable[[LoadProgress, int], None]
+    hung: bool = False
+    verdict: ProbeVerdict | None = None
+    _progress_mark: float = -1.0
+    _moved_at: float = -math.inf
+    _moved_wall: float = field(default_factory=time.monotonic)
+    _looked_at: float = -math.inf
+
+    def observe(self, progress: LoadProgress) -> bool:
+        """Judge what is there so far; True ends the run."""
+        if self.engine.exited():
+            return True
+        records = [r for r in progress.finished if r.error is not ErrorKind.CANCELLED]
+        self.verdict = self.judge.judge(
+            view_of(records, self.judge.slo, list(progress.in_flight), progress.started, progress.now)
+        )
+        self.report(progress, self.verdict.misses)
+        self.hung = self._is_stuck(progress)
+        return self.hung or self.verdict.decided
+
+    def conclude(self, run: LoadRun) -> ProbeVerdict:
+        """The verdict on a finished run. Requests cut off by us count as out at the moment of the end."""
+        done = [r for r in run.records if r.error is not ErrorKind.CANCELLED]
+        out = [r.scheduled for r in run.records if r.error is ErrorKind.CANCELLED]
+        return self.judge.judge(view_of(done, self.judge.slo, out, run.started, run.ended))
+
+    def _is_stuck(self, progress: LoadProgress) -> bool:
+        wall = time.monotonic()
+        if wall - self._looked_at < _LOOK_AT_TOKENS_EVERY_S:
+            return False
+        self._looked_at = wall
+        mark = self._tokens() + len(progress.finished)
+        if mark != self._progress_mark or not progress.in_flight:
+            self._progress_mark, self._moved_at, self._moved_wall = mark, progress.now, wall
+        return progress.now - self._moved_at > self.hang_after and wall - self._moved_wall > _HANG_WALL_S
+
+    def _tokens(self) -> float:
+        telemetry = self.recorder.so_far()
+        return sum(
+            series[-1]
+            for column in ("engine.generation_tokens", "engine.prompt_tokens")
+            if (series := telemetry.series(column)[1])
+        )
