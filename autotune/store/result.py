@@ -114,6 +114,8 @@ class TrialDocument(_Document):
     """The cause, e.g. ``oom_kv_cache``, where the outcome is not ``measured``."""
     detail: str = ""
     advice: str = ""
+    environment: bool = False
+    """True when every other configuration would fail alike, so that the study stopped."""
     launched: bool = True
     """False when it was refused before any engine was started."""
     capacity_rps: float | None = None
