@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -71,6 +72,25 @@ class ClientHealth:
     cpu_seconds: float
     """CPU time of all client processes during the run."""
     processes: int
+    loop_lag_p99: float = 0.0
+    """P99 of the event loops' lateness, wall seconds, over samples taken 40 times a second."""
+
+    def problem(self, shortest_limit_s: float, scale: float = 1.0) -> str | None:
+        """Why the client spoiled the run; None when it did not.
+
+        It did when its slip or its usual lag is more than 1 % of the shortest objective.
+
+        Args:
+            shortest_limit_s: the shortest objective that counts from the arrival, engine seconds.
+            scale: engine seconds per wall second of the load's clock.
+        """
+        allowed = 0.01 * shortest_limit_s
+        if self.slip_p99 > allowed:
+            return f"the client sent late: P99 slip {self.slip_p99:.3g} s, allowed {allowed:.3g} s"
+        if self.loop_lag_p99 * scale > allowed:
+            lag = self.loop_lag_p99 * scale
+            return f"the client was short of CPU: P99 lag {lag:.3g} s, allowed {allowed:.3g} s"
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +103,8 @@ class LoadRun:
     records: Sequence[RequestRecord]
     client: ClientHealth
     ended_by_observer: bool
+    gaps: array[float] = field(default_factory=lambda: array("f"), repr=False)
+    """Spans between consecutive chunks of all answers (inter-chunk latency), engine seconds, pooled."""
 
 
 class LoadGenerator(Protocol):

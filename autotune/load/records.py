@@ -52,6 +52,8 @@ class RequestRecord:
     detail: str = ""
     http_status: int | None = None
     finish_reason: str | None = None
+    max_gap: float | None = None
+    """Longest span between two chunks with output; None with fewer than two."""
 
     @property
     def succeeded(self) -> bool:
