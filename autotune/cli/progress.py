@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -39,13 +40,19 @@ class PlainDisplay:
         self._started = time.monotonic()
         self._last_probe = 0.0
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is held."""
+
     def line(self, text: str) -> None:
         """Write one line with the time since the start."""
         print(
             f"[{format_duration(max(1, round(time.monotonic() - self._started))):>7}] {text}",
             file=sys.stderr,
             flush=True,
-        )  # noqa: T201
+        )
 
     def planned(self, plan: StudyPlan) -> None:
         """Announce the plan."""
@@ -96,7 +103,7 @@ class LiveDisplay(PlainDisplay):
         self._probe: ProbeProgress | None = None
         self._best: TrialDocument | None = None
 
-    def __enter__(self) -> LiveDisplay:
+    def __enter__(self) -> Self:
         self._live.start()
         return self
 

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from autotune.base.errors import UsageError
+from autotune.base.errors import ExitCode, UsageError
 from autotune.cli.definition import StudyOptions, build_spec
-from autotune.cli.progress import make_display
-from autotune.search import SearchOptions, search_study
+from autotune.cli.progress import PlainDisplay, final_summary, make_display
+from autotune.engine.api import EngineKind
+from autotune.export import write_best
+from autotune.report import write_report
+from autotune.search import PreparedStudy, SearchOptions, describe_plan, prepare_study, run_prepared
 from autotune.spec import EngineChoice, SamplerChoice
+from autotune.store.result import StudyDocument
 
 EXAMPLES = """
 Examples:
 
   autotune search --gpu t4 --model qwen3-4b --slo-p99 10s
 
-  autotune search --gpu auto --model ./my-model --slo-ttft-p99 500ms --slo-tpot-p99 25ms --workload chat --time-budget 2h
+  autotune search --gpu auto --model ./my-model --slo-ttft-p99 500ms --slo-tpot-p99 25ms --time-budget 2h
 
   autotune search --study studies/t4-qwen3-4b-thinking-2507.yaml
 
@@ -96,15 +103,65 @@ def search(
         allow_lossy=allow_lossy,
     )
     spec = build_spec(options)
-    display = make_display(json_output=json_output)
-    search_study(
-        spec,
-        SearchOptions(
-            storage=storage,
-            out=out,
-            vllm_command=vllm_command,
-            time_scale=time_scale,
-            dry_run=dry_run,
-        ),
-        display,
-    )
+    places = SearchOptions(storage=storage, out=out, vllm_command=vllm_command, time_scale=time_scale)
+    prepared = prepare_study(spec, places)
+    if dry_run:
+        _show_plan(describe_plan(prepared), json_output)
+        return
+    _announce(prepared)
+    with make_display() as display:
+        try:
+            document = run_prepared(prepared, _Writing(display, prepared.context.folder.path))
+        except KeyboardInterrupt:
+            display.line(f"Interrupted; everything finished is kept. Resume with: {_command_line()}")
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
+    report = prepared.context.folder.path / "report.html"
+    write_report(document, report)
+    if json_output:
+        typer.echo(document.model_dump_json(indent=1))
+    else:
+        typer.echo(final_summary(document))
+        typer.echo(f"Files: {prepared.context.folder.path}/best.yaml, result.json, report.html")
+
+
+class _Writing:
+    """Passes everything on to the display, and writes best.yaml whenever the document names a best one."""
+
+    def __init__(self, display: PlainDisplay, folder: Path) -> None:
+        self._folder = folder
+        self.planned = display.planned
+        self.trial_started = display.trial_started
+        self.phase = display.phase
+        self.probe = display.probe
+        self.trial_finished = display.trial_finished
+        self.notice = display.notice
+        self.concluded = display.concluded
+
+    def saved(self, document: StudyDocument) -> None:
+        """Write the files that other tools take."""
+        write_best(document, self._folder)
+
+
+def _announce(prepared: PreparedStudy) -> None:
+    context = prepared.context
+    text = f"Study {prepared.spec.name}: {context.gpu.title}, {prepared.spec.model}, {prepared.spec.slo}."
+    if context.engine.kind is EngineKind.SIMULATED:
+        text += (
+            f" The engine is SIMULATED ({prepared.selection.reason}), its clock {context.time_scale:.3g} times real time:"
+            " its figures are predictions."
+        )
+    else:
+        text += f" Engine: {prepared.selection.reason}."
+    typer.echo(text, err=True)
+
+
+def _show_plan(plan: dict[str, object], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(plan, indent=1))
+        return
+    for key, value in plan.items():
+        typer.echo(f"{key.replace('_', ' '):>16}: {json.dumps(value) if isinstance(value, dict) else value}")
+
+
+def _command_line() -> str:
+    return shlex.join(["autotune", *sys.argv[1:]])

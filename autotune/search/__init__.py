@@ -1,1 +1,5 @@
 """The loop: proposal, trial, tell; confirmation and verdict."""
+
+from autotune.search.run import PreparedStudy, SearchOptions, describe_plan, prepare_study, run_prepared
+
+__all__ = ["PreparedStudy", "SearchOptions", "describe_plan", "prepare_study", "run_prepared"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from autotune.base.clock import WallClock
 from autotune.base.errors import EnvironmentProblemError
-from autotune.catalog import Gpu, ModelShape, list_gpus
+from autotune.catalog import Gpu, identify_gpu
 from autotune.engine import SimulatedEngine, VllmEngine, VllmInstallation, detect_vllm
 from autotune.engine.api import Engine
 from autotune.spec import EngineChoice
@@ -29,7 +29,8 @@ class EngineSelection:
 def matching_device(gpu: Gpu) -> GpuInfo | None:
     """The first GPU of this machine that is of the catalogue's kind."""
     for device in list_devices():
-        if any(part.lower() in device.name.lower() for part in gpu.nvml_names):
+        found = identify_gpu(device.name, device.memory_total_gib or gpu.memory_gib)
+        if found is not None and found.name == gpu.name:
             return device
     return None
 
@@ -45,9 +46,9 @@ def detect_gpu_name() -> str:
         raise EnvironmentProblemError(
             f"--gpu auto: no NVIDIA GPU found ({nvml_problem() or 'NVML lists none'}).", "Name the GPU, e.g. --gpu t4."
         )
-    for gpu in list_gpus():
-        if any(part.lower() in devices[0].name.lower() for part in gpu.nvml_names):
-            return gpu.name
+    gpu = identify_gpu(devices[0].name, devices[0].memory_total_gib or 0.0)
+    if gpu is not None:
+        return gpu.name
     raise EnvironmentProblemError(
         f"--gpu auto: '{devices[0].name}' is not in the catalogue.",
         "'autotune gpus' lists what is; name the nearest with --gpu.",
@@ -57,7 +58,6 @@ def detect_gpu_name() -> str:
 def select_engine(
     choice: EngineChoice,
     gpu: Gpu,
-    model: ModelShape,
     *,
     vllm_command: str | None,
     time_scale: float | None,

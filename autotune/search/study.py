@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,7 +18,13 @@ from autotune.search.baselines import (
     performance_modes,
 )
 from autotune.search.budget import BudgetKeeper
-from autotune.search.confirmation import CONFIRMATION_BLOCKS, Finalist, choose_finalists, round_order
+from autotune.search.confirmation import (
+    CONFIRMATION_BLOCKS,
+    Finalist,
+    choose_finalists,
+    configuration_key,
+    round_order,
+)
 from autotune.search.context import StudyContext
 from autotune.search.document import build_document
 from autotune.search.events import StudyObserver, StudyPlan, TrialStarted
@@ -52,6 +57,8 @@ class StudyRun:
     record: OptunaRecord
     executor: TrialExecutor
     observer: StudyObserver
+    keep: Callable[[TrialDocument], None]
+    """Keeps a finished trial beyond its folder and Optuna."""
     budget: BudgetKeeper = field(init=False)
     documents: dict[int, TrialDocument] = field(init=False)
     _fault_streak: list[str] = field(default_factory=list)
@@ -264,6 +271,7 @@ class StudyRun:
         self.context.folder.write_trial(document)
         self.documents[document.number] = document
         self.record.tell(trial, document)
+        self.keep(document)
         self.context.learn(document)
         self._save()
         self.observer.trial_finished(document, self._best())
@@ -325,14 +333,3 @@ class StudyRun:
                 conclusion.verdict.text, "Relax the objective, shorten the workload, or use a bigger GPU."
             )
         return document
-
-
-async def run_study(run: StudyRun) -> StudyDocument:
-    """Run a study; cancelling the task stops the running engine before it returns."""
-    task = asyncio.ensure_future(run.run())
-    try:
-        return await task
-    except asyncio.CancelledError:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        raise

@@ -1,0 +1,230 @@
+"""Connects trials with what keeps them: the store, the orphan finder, the displays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from autotune.catalog import ModelShape
+from autotune.engine import EngineKind, Failure, RunningEngine, end_orphan, find_orphans
+from autotune.load import HttpLoadGenerator
+from autotune.load.api import LoadGenerator, LoadPlan, LoadProgress, Target
+from autotune.search.context import StudyContext
+from autotune.search.engines import EngineSelection
+from autotune.search.events import ProbeProgress, StudyObserver
+from autotune.search.record import OptunaRecord
+from autotune.store import (
+    Circumstances,
+    FailureRecord,
+    MeasuredConfiguration,
+    ProbeRecord,
+    Store,
+    StudyRecord,
+    TrialRecord,
+)
+from autotune.store.result import Outcome, ProbeDocument, TrialDocument
+from autotune.telemetry import Device, EngineMetricsDevice, HostDevice, NvmlDevice
+from autotune.trial import TrialOrder, TrialSetup
+
+LOAD_PROCESSES = 1
+"""One process sends some 25,000 chunks a second, beyond what one GPU answers."""
+
+
+def engine_devices(running: RunningEngine, selection: EngineSelection) -> Sequence[Device]:
+    """What is watched while probes run."""
+    devices: list[Device] = [EngineMetricsDevice(running.url), HostDevice((running.process_id,))]
+    if selection.device is not None:
+        devices.insert(0, NvmlDevice(selection.device.uuid or selection.device.index))
+    return devices
+
+
+def trial_setup(context: StudyContext, selection: EngineSelection, keeper: Keeper) -> TrialSetup:
+    """The setup of all trials of a study."""
+    processes = LOAD_PROCESSES if selection.device is None else 4
+    clock = selection.engine.clock
+
+    def make_generator(target: Target) -> LoadGenerator:
+        return HttpLoadGenerator(target, clock, processes=processes)
+
+    return TrialSetup(
+        engine=context.engine,
+        model=_served_model(context),
+        vocabulary=usable_vocabulary(context.model),
+        workload=context.spec.workload,
+        slo=context.spec.slo,
+        load=context.spec.load,
+        seed=context.spec.seed,
+        make_generator=make_generator,
+        make_devices=lambda running: engine_devices(running, selection),
+        on_probe=keeper.keep_probe,
+        on_failure=keeper.keep_failure,
+    )
+
+
+def usable_vocabulary(model: ModelShape) -> int:
+    """Token ids below which prompts are drawn: the last ids are often padding or control tokens."""
+    return max(2, int(model.vocabulary * 0.95))
+
+
+def _served_model(context: StudyContext) -> str:
+    if context.engine.kind is EngineKind.SIMULATED:
+        return context.spec.model
+    return context.model.repository or context.spec.model
+
+
+@dataclass
+class _TrialEvents:
+    """Passes a trial's events on to the study's observer."""
+
+    observer: StudyObserver
+
+    def phase(self, text: str) -> None:
+        self.observer.phase(text)
+
+    def probe_moved(self, order: TrialOrder, index: int, plan: LoadPlan, progress: LoadProgress, misses: int) -> None:
+        self.observer.probe(
+            ProbeProgress(
+                trial=order.number,
+                index=index,
+                level=str(plan.level),
+                sent=progress.sent,
+                planned=plan.max_requests,
+                finished=len(progress.finished),
+                misses=misses,
+                elapsed=progress.now - progress.started,
+            )
+        )
+
+
+class Keeper:
+    """Keeps what trials produce in the store, in one transaction per finished probe."""
+
+    def __init__(self, store: Store, context: StudyContext, record: OptunaRecord, circumstances: Circumstances) -> None:
+        self._store = store
+        self._context = context
+        self._record = record
+        self._circumstances = circumstances
+        self._study = context.spec.name
+        store.add_study(
+            StudyRecord(
+                name=self._study,
+                definition=context.spec.model_dump(mode="json"),
+                fingerprints={"space": context.space.fingerprint(), "study": context.spec.fingerprint()},
+                engine_kind=context.engine.kind.value,
+                engine_version=context.engine.version,
+            )
+        )
+
+    def events(self, observer: StudyObserver) -> _TrialEvents:
+        """What the trial runner reports to."""
+        return _TrialEvents(observer)
+
+    def end_orphans(self, observer: StudyObserver) -> None:
+        """End engines of this study that a killed run left behind; name those of others."""
+        for orphan in find_orphans():
+            if orphan.study in ("", self._study):
+                end_orphan(orphan)
+                observer.notice(f"Ended an engine (pid {orphan.pid}) that a killed run of this study left behind.")
+            else:
+                observer.notice(
+                    f"Study '{orphan.study}' left an engine behind (pid {orphan.pid}); 'autotune doctor' ends it."
+                )
+
+    def keep_probe(self, order: TrialOrder, probe: ProbeDocument) -> None:
+        """Store a finished probe; on disk when this returns."""
+        self._begin(order)
+        self._store.save_probe(
+            self._study,
+            ProbeRecord(
+                trial_number=order.number,
+                index=probe.index,
+                purpose=probe.purpose,
+                level={"loop": probe.loop, "rate": probe.rate, "concurrency": probe.concurrency},
+                started=0.0,
+                ended=probe.duration_s,
+                requests=probe.requests,
+                failed=probe.failed,
+                misses={"slo": probe.misses},
+                percentiles={"latency": {"50": probe.p50_latency_s, "99": probe.p99_latency_s}},
+                summary=probe.model_dump(mode="json", exclude={"telemetry"}),
+                telemetry=dict(probe.telemetry),
+                verdict=probe.decision,
+                valid=probe.valid,
+                invalid_reason=probe.invalid_reason,
+            ),
+        )
+
+    def keep_failure(self, order: TrialOrder, failure: Failure) -> None:
+        """Store why an engine failed."""
+        self._begin(order)
+        self._store.add_failure(
+            self._study,
+            FailureRecord(
+                trial_number=order.number,
+                cause=failure.cause.value,
+                kind=failure.kind.value,
+                phase=failure.phase.value,
+                line=failure.line[:2000],
+                advice=failure.advice,
+                arguments=order.arguments,
+            ),
+        )
+
+    def keep_trial(self, document: TrialDocument) -> None:
+        """Store a finished trial, its note and its files for the dashboard."""
+        timings: Mapping[str, float] = document.timings.model_dump()
+        self._store.save_trial(
+            self._study,
+            TrialRecord(
+                number=document.number,
+                arguments=document.arguments,
+                role=document.role.value,
+                outcome=document.outcome.value,
+                reason=document.reason,
+                timings=timings,
+                document=document.model_dump(mode="json", exclude={"probes"}),
+                finished_at=datetime.now(UTC),
+            ),
+        )
+        if document.launched and document.outcome is not Outcome.FAULT:
+            self._store.measured.add(
+                MeasuredConfiguration(
+                    circumstances=self._circumstances,
+                    arguments=document.arguments,
+                    outcome=document.outcome.value,
+                    study=self._study,
+                    trial_number=document.number,
+                    reason=document.reason,
+                    capacity_rps=document.capacity_rps,
+                    output_tokens_per_s=document.output_tokens_per_s,
+                    requests=document.requests,
+                )
+            )
+        if document.launched:
+            folder = self._context.folder.trial(document.number)
+            for name, kind in (("engine.log", "text/plain"), ("requests.csv.gz", "application/gzip")):
+                if (folder / name).exists():
+                    self._record.attach(document.number, folder / name, kind)
+
+    def _begin(self, order: TrialOrder) -> None:
+        self._store.save_trial(
+            self._study,
+            TrialRecord(number=order.number, arguments=order.arguments, role=order.role.value),
+        )
+
+
+def circumstances_of(context: StudyContext, selection: EngineSelection) -> Circumstances:
+    """All that decides what a configuration does, apart from its arguments."""
+    device = selection.device
+    return Circumstances(
+        gpu=context.gpu.name if device is None else device.name,
+        driver="" if device is None else (device.driver or ""),
+        engine_kind=context.engine.kind.value,
+        engine_version=context.engine.version,
+        model=context.spec.model,
+        model_revision="",
+        model_family=context.model.architecture,
+        workload=context.spec.workload,
+        slo=context.spec.slo,
+    )

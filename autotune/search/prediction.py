@@ -1,0 +1,55 @@
+"""First guesses at speed, from the simulated engine's physics; they only decide where measuring starts."""
+
+from __future__ import annotations
+
+from autotune.catalog import Gpu, ModelShape
+from autotune.spec import Arguments, Metric, StudySpec
+
+GUESSED_CONCURRENCY_LIMIT = 256
+
+
+def _decode_step_s(gpu: Gpu, model: ModelShape, concurrency: float, context: float) -> float:
+    """Seconds of one decode step: weights and KV are read once, plus the host's share."""
+    calibration = gpu.calibration
+    bandwidth = gpu.memory_bandwidth_gbs * 1e9
+    weights = model.weight_bytes() / (bandwidth * calibration.bandwidth_efficiency)
+    cache = (
+        concurrency * context * model.kv_bytes_per_token() / (bandwidth * calibration.attention_bandwidth_efficiency)
+    )
+    return weights + cache + calibration.step_overhead_s + concurrency * calibration.sequence_overhead_s
+
+
+def predicted_rate(gpu: Gpu, model: ModelShape, spec: StudySpec, arguments: Arguments) -> float | None:
+    """Rate (req/s) at which requests in flight would take about two thirds of the objective on the latency.
+
+    By Little's law from the largest concurrency whose decode steps are quick enough.
+    """
+    output = spec.workload.output_tokens.mean
+    context = spec.workload.input_tokens.mean + output / 2
+    limits = [
+        t.limit_s / (1 if t.metric is Metric.TPOT else output)
+        for t in spec.slo.targets
+        if t.metric in (Metric.LATENCY, Metric.TPOT)
+    ]
+    step_limit = 0.67 * min(limits) if limits else 0.05
+    highest = int(arguments.get("max-num-seqs", GUESSED_CONCURRENCY_LIMIT))
+    compute = 2e-12 * model.parameters * spec.workload.input_tokens.mean / _prefill_tflops(gpu)
+    best = 0.0
+    for concurrency in range(1, highest + 1):
+        step = _decode_step_s(gpu, model, concurrency, context)
+        residence = output * step + compute * (1 + concurrency / 2)
+        if residence / output > step_limit:
+            break
+        best = concurrency / residence
+    return best or 0.2 / (output * _decode_step_s(gpu, model, 1, context))
+
+
+def _prefill_tflops(gpu: Gpu) -> float:
+    peak = gpu.tflops.get("bf16") or gpu.tflops.get("fp16") or max(gpu.tflops.values())
+    return peak * gpu.calibration.prefill_efficiency
+
+
+def expected_tokens_per_s(gpu: Gpu, model: ModelShape, spec: StudySpec) -> float:
+    """Output tok/s near the capacity, for choosing the simulated engine's speed."""
+    rate = predicted_rate(gpu, model, spec, {}) or 1.0
+    return rate * spec.workload.output_tokens.mean

@@ -1,0 +1,216 @@
+"""Prepare a study from its definition and run it: the main job behind ``autotune search``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.base.errors import EnvironmentProblemError
+from autotune.catalog import load_gpu, load_model
+from autotune.search.context import StudyContext
+from autotune.search.engines import EngineSelection, detect_gpu_name, select_engine
+from autotune.search.events import StudyObserver
+from autotune.search.feasibility import Judge
+from autotune.search.folder import StudyFolder
+from autotune.search.identity import refuse_changes, study_identity
+from autotune.search.plumbing import Keeper, circumstances_of, trial_setup
+from autotune.search.prediction import expected_tokens_per_s, predicted_rate
+from autotune.search.record import OptunaRecord
+from autotune.search.sampler import make_sampler
+from autotune.search.study import StudyRun
+from autotune.space import build_space
+from autotune.spec import StudySpec
+from autotune.store import Store
+from autotune.store.result import StudyDocument
+from autotune.trial import TrialRunner
+
+STUDIES = Path("studies")
+_IDENTITY = "identity"
+_CREATED = "created"
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """Where a study runs and writes; nothing that its figures depend on."""
+
+    storage: str | None = None
+    out: Path | None = None
+    vllm_command: str | None = None
+    time_scale: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedStudy:
+    """A definition that was checked against the catalogue, the machine and the installed engine."""
+
+    spec: StudySpec
+    context: StudyContext
+    selection: EngineSelection
+    artifacts: Path
+
+
+def prepare_study(spec: StudySpec, options: SearchOptions) -> PreparedStudy:
+    """Check everything that can be checked before anything is written.
+
+    Raises:
+        UsageError: unknown names, values that contradict each other.
+        EnvironmentProblemError: no such GPU, no vLLM.
+    """
+    if spec.gpu == "auto":
+        spec = spec.model_copy(update={"gpu": detect_gpu_name()})
+    gpu = load_gpu(spec.gpu)
+    model = load_model(spec.model)
+    selection = select_engine(
+        spec.engine,
+        gpu,
+        vllm_command=options.vllm_command,
+        time_scale=options.time_scale,
+        seed=spec.seed,
+        expected_tokens_per_s=expected_tokens_per_s(gpu, model, spec),
+    )
+    engine = selection.engine
+    space = build_space(
+        gpu,
+        model,
+        spec.workload,
+        overrides=spec.space,
+        fixed=spec.arguments,
+        allow_lossy=spec.allow_lossy,
+        known=None,
+    )
+    judge = Judge(gpu, model, spec, space, engine)
+    judge.check_fixed(spec.arguments)
+    folder = StudyFolder(options.out or STUDIES / spec.name)
+    storage = options.storage or f"sqlite:///{STUDIES / 'autotune.db'}"
+    context = StudyContext(
+        spec=spec,
+        gpu=gpu,
+        model=model,
+        space=space,
+        engine=engine,
+        folder=folder,
+        storage=storage,
+        created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        knows_performance_modes=not engine.check({"performance-mode": "throughput"}),
+        refuse=judge.refuse,
+        learn=judge.learn,
+        predicted_rate=lambda arguments: predicted_rate(gpu, model, spec, arguments),
+        time_scale=selection.time_scale,
+        engine_command=selection.command,
+    )
+    return PreparedStudy(spec, context, selection, STUDIES / "artifacts")
+
+
+def run_prepared(prepared: PreparedStudy, observer: StudyObserver) -> StudyDocument:
+    """Run or resume a prepared study until its verdict.
+
+    SIGINT and SIGTERM stop the running engine and then raise ``KeyboardInterrupt``; everything finished is kept.
+
+    Raises:
+        UsageError: a study of this name exists with another definition.
+        EnvironmentProblemError: storage or folder cannot be used, or the engine cannot run here at all.
+        NoFeasibleConfigurationError: nothing holds the objective.
+    """
+    context = prepared.context
+    identity = study_identity(prepared.spec, context.space, context.engine.kind)
+    _refuse_foreign_folder(context.folder, prepared.spec.name)
+    if context.storage.startswith("sqlite:///"):
+        _make_parent(Path(context.storage.removeprefix("sqlite:///")), context.storage)
+    with contextlib.closing(Store.open(context.storage)) as store:
+        record = OptunaRecord(
+            context.storage,
+            prepared.spec.name,
+            make_sampler(prepared.spec.sampler, prepared.spec.seed),
+            prepared.artifacts,
+        )
+        stored = record.attribute(_IDENTITY)
+        if stored is not None:
+            refuse_changes(prepared.spec.name, json.loads(stored), json.loads(json.dumps(identity)))
+        context.folder.create()
+        if stored is None:
+            record.set_attribute(_IDENTITY, json.dumps(identity))
+            record.set_attribute(_CREATED, context.created)
+        keeper = Keeper(store, context, record, circumstances_of(context, prepared.selection))
+        keeper.end_orphans(observer)
+        runner = TrialRunner(trial_setup(context, prepared.selection, keeper), keeper.events(observer))
+        run = StudyRun(context, record, runner, observer, keeper.keep_trial)
+        return _run_interruptibly(run)
+
+
+def _run_interruptibly(run: StudyRun) -> StudyDocument:
+    async def main() -> StudyDocument:
+        task = asyncio.ensure_future(run.run())
+        with _cancelled_by_signals(task):
+            return await task
+
+    try:
+        return asyncio.run(main())
+    except asyncio.CancelledError as error:
+        raise KeyboardInterrupt from error
+
+
+@contextlib.contextmanager
+def _cancelled_by_signals(task: asyncio.Task[StudyDocument]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+def _make_parent(path: Path, url: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentProblemError(
+            f"storage {url}: its folder cannot be made ({error.strerror or error}).", "Choose another with --storage."
+        ) from error
+
+
+def _refuse_foreign_folder(folder: StudyFolder, name: str) -> None:
+    """A folder that holds another study's result is not ours to write into."""
+    path = folder.path / "result.json"
+    if not path.exists():
+        return
+    found = StudyDocument.read(folder.path).study
+    if found != name:
+        raise EnvironmentProblemError(
+            f"output folder {folder.path}: it holds study '{found}'.", "Choose another with --out."
+        )
+
+
+def describe_plan(prepared: PreparedStudy) -> dict[str, object]:
+    """What a dry run shows."""
+    context, spec = prepared.context, prepared.spec
+    return {
+        "study": spec.name,
+        "engine": {
+            "kind": context.engine.kind.value,
+            "version": context.engine.version,
+            "why": prepared.selection.reason,
+        },
+        "gpu": context.gpu.title,
+        "model": spec.model,
+        "workload": {"input": str(spec.workload.input_tokens), "output": str(spec.workload.output_tokens)},
+        "slo": spec.slo.to_mapping(),
+        "load": "search for capacity" if spec.load is None else str(spec.load),
+        "space": context.space.describe(),
+        "configurations": context.space.size(),
+        "default_refused": _refusal_text(context),
+        "folder": str(context.folder.path),
+        "storage": context.storage,
+    }
+
+
+def _refusal_text(context: StudyContext) -> str | None:
+    refusal = context.refuse(context.spec.arguments)
+    return None if refusal is None else f"{refusal.reason}: {refusal.detail}"
