@@ -79,7 +79,7 @@ def run() -> None:
 
 
 def _fail(message: str, code: ExitCode) -> None:
-    print(f"autotune: {message}", file=sys.stderr)  # noqa: T201
+    print(f"autotune: {message}", file=sys.stderr)
     sys.exit(code)
 
 

@@ -147,8 +147,8 @@ def _announce(prepared: PreparedStudy) -> None:
     text = f"Study {prepared.spec.name}: {context.gpu.title}, {prepared.spec.model}, {prepared.spec.slo}."
     if context.engine.kind is EngineKind.SIMULATED:
         text += (
-            f" The engine is SIMULATED ({prepared.selection.reason}), its clock {context.time_scale:.3g} times real time:"
-            " its figures are predictions."
+            f" The engine is SIMULATED ({prepared.selection.reason}), its clock {context.time_scale:.3g} times"
+            " real time: its figures are predictions."
         )
     else:
         text += f" Engine: {prepared.selection.reason}."

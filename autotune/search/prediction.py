@@ -13,9 +13,8 @@ def _decode_step_s(gpu: Gpu, model: ModelShape, concurrency: float, context: flo
     calibration = gpu.calibration
     bandwidth = gpu.memory_bandwidth_gbs * 1e9
     weights = model.weight_bytes() / (bandwidth * calibration.bandwidth_efficiency)
-    cache = (
-        concurrency * context * model.kv_bytes_per_token() / (bandwidth * calibration.attention_bandwidth_efficiency)
-    )
+    kv_bandwidth = bandwidth * calibration.attention_bandwidth_efficiency
+    cache = concurrency * context * model.kv_bytes_per_token() / kv_bandwidth
     return weights + cache + calibration.step_overhead_s + concurrency * calibration.sequence_overhead_s
 
 
