@@ -60,15 +60,20 @@ def _patiently(action: Callable[[], _Result]) -> _Result:
 
 
 class OptunaRecord:
-    """An Optuna study that is driven by ask and tell."""
+    """An Optuna study that is driven by ask and tell.
 
-    def __init__(self, url: str, name: str, sampler: BaseSampler, artifacts: Path) -> None:
+    ``make_sampler`` gives the sampler for the n-th proposal: seeded by it alone, so that a study that was killed
+    and resumed proposes what an undisturbed one would have proposed.
+    """
+
+    def __init__(self, url: str, name: str, make_sampler: Callable[[int], BaseSampler], artifacts: Path) -> None:
+        self._make_sampler = make_sampler
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         connect = {"timeout": 60} if url.startswith("sqlite") else {}
         try:
             storage = RDBStorage(url, engine_kwargs={"connect_args": connect})
             self._study = optuna.create_study(
-                storage=storage, study_name=name, sampler=sampler, direction="maximize", load_if_exists=True
+                storage=storage, study_name=name, sampler=make_sampler(0), direction="maximize", load_if_exists=True
             )
         except Exception as error:
             reason = str(error).splitlines()[0][:160]
@@ -102,8 +107,9 @@ class OptunaRecord:
         """Have the next ``ask`` return these parameters with these attributes."""
         _patiently(lambda: self._study.enqueue_trial(dict(params), user_attrs=dict(attributes)))
 
-    def ask(self, distributions: Mapping[str, BaseDistribution]) -> Trial:
-        """The next trial: an enqueued one, or the sampler's proposal."""
+    def ask(self, distributions: Mapping[str, BaseDistribution], proposal: int) -> Trial:
+        """The next trial: an enqueued one, or the sampler's proposal number ``proposal``."""
+        self._study.sampler = self._make_sampler(proposal)
         return _patiently(lambda: self._study.ask(fixed_distributions=dict(distributions)))
 
     def tell(self, trial: Trial, document: TrialDocument) -> None:

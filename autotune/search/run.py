@@ -22,7 +22,7 @@ from autotune.search.identity import refuse_changes, study_identity
 from autotune.search.plumbing import Keeper, circumstances_of, trial_setup
 from autotune.search.prediction import expected_tokens_per_s, predicted_rate
 from autotune.search.record import OptunaRecord
-from autotune.search.sampler import make_sampler
+from autotune.search.sampler import sampler_factory
 from autotune.search.study import StudyRun
 from autotune.space import build_space
 from autotune.spec import StudySpec
@@ -126,7 +126,7 @@ def run_prepared(prepared: PreparedStudy, observer: StudyObserver) -> StudyDocum
         record = OptunaRecord(
             context.storage,
             prepared.spec.name,
-            make_sampler(prepared.spec.sampler, prepared.spec.seed),
+            sampler_factory(prepared.spec.sampler, prepared.spec.seed),
             prepared.artifacts,
         )
         stored = record.attribute(_IDENTITY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
+from collections.abc import Callable
 
 from optuna.samplers import BaseSampler, GPSampler, QMCSampler, RandomSampler, TPESampler
 
@@ -14,8 +15,18 @@ STARTUP_TRIALS = 6
 """Trials before the model of a sampler takes over; the baselines count among them."""
 
 
+def sampler_factory(choice: SamplerChoice, seed: int) -> Callable[[int], BaseSampler]:
+    """Samplers by the number of the proposal, each seeded by the study's seed and that number.
+
+    Raises:
+        EnvironmentProblemError: packages that the sampler needs are missing.
+    """
+    make_sampler(choice, seed)
+    return lambda proposal: make_sampler(choice, seed * 1_000_003 + proposal)
+
+
 def make_sampler(choice: SamplerChoice, seed: int) -> BaseSampler:
-    """The sampler of a study.
+    """A sampler.
 
     Raises:
         EnvironmentProblemError: ``gp`` or ``qmc`` was asked for and its packages are missing.

@@ -107,7 +107,7 @@ class StudyRun:
 
     async def _run_waiting(self) -> None:
         while self.record.waiting():
-            await self._run_asked(self.record.ask(self.context.space.distributions()))
+            await self._run_asked(self._ask())
 
     # -- phases -----------------------------------------------------------------------------------
 
@@ -139,8 +139,7 @@ class StudyRun:
     async def _search(self) -> None:
         idle = 0
         while not self.budget.spent(self._proposals()) and idle < IDLE_PROPOSALS_THAT_STOP:
-            trial = self.record.ask(self.context.space.distributions())
-            document = await self._run_asked(trial)
+            document = await self._run_asked(self._ask())
             idle = 0 if document.launched else idle + 1
         if idle >= IDLE_PROPOSALS_THAT_STOP:
             self.observer.notice("The sampler proposes nothing new: the search ends early.")
@@ -168,7 +167,7 @@ class StudyRun:
         """Run one chosen configuration; a fault that is not the configuration's doing is retried."""
         for _ in range(MAX_RETRIES + 1):
             self.record.enqueue(self.context.space.params_of(arguments), seed_attributes(role, label, arguments, block))
-            document = await self._run_asked(self.record.ask(self.context.space.distributions()))
+            document = await self._run_asked(self._ask())
             if document.outcome is not Outcome.FAULT:
                 return document
             self.observer.notice(f"Trial {document.number} met a fault ({document.reason}): {document.detail}")
@@ -289,6 +288,10 @@ class StudyRun:
             raise EnvironmentProblemError(
                 f"{same} trials in a row failed with {document.reason}: {document.detail}.", document.advice
             )
+
+    def _ask(self) -> Trial:
+        proposed = sum(d.role is Role.SEARCH and d.outcome is not Outcome.FAULT for d in self.documents.values())
+        return self.record.ask(self.context.space.distributions(), proposed)
 
     # -- the state so far -------------------------------------------------------------------------
 
