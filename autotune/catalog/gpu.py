@@ -41,6 +41,30 @@ class GpuCalibration(BaseModel):
     """Share of the memory bandwidth that sampling over the logits reaches."""
     allreduce_gbs: float = Field(default=20.0, gt=0)
     """Effective GB/s of an all-reduce between two such GPUs: PCIe unless the file says NVLink."""
+    allreduce_latency_s: float = Field(default=1.5e-5, ge=0)
+    """Latency of one all-reduce between GPUs of one host."""
+    roofline_sharpness: float = Field(default=4.0, ge=1)
+    """Exponent of the smooth maximum of memory and compute time; a large one is a hard corner."""
+    graph_launch_s: float = Field(default=4e-4, ge=0)
+    """Gaps on the GPU in a step that replays one whole CUDA graph."""
+    piecewise_overhead_per_layer_s: float = Field(default=3e-5, ge=0)
+    """Launch time per layer with piecewise graphs: attention is launched between them."""
+    compiled_overhead_per_layer_s: float = Field(default=1.2e-4, ge=0)
+    """Launch time per layer of a compiled step that is too large for any graph."""
+    request_overhead_s: float = Field(default=6e-4, ge=0)
+    """API server time to take in one request."""
+    prompt_token_overhead_s: float = Field(default=4e-7, ge=0)
+    """API server time per prompt token."""
+    step_noise: float = Field(default=0.02, ge=0, lt=1)
+    """Standard deviation of the logarithm of a step's time."""
+    nccl_gib: float = Field(default=0.6, ge=0)
+    """Communication buffers of a tensor-parallel GPU."""
+    runtime_gib: float = Field(default=0.35, ge=0)
+    """Memory taken only under load, which no profile run sees: workspaces, kernels loaded late."""
+    fragmentation_share: float = Field(default=0.06, ge=0)
+    """Allocator waste under load as a share of the activation peak."""
+    graph_gib_per_size: float = Field(default=0.018, ge=0)
+    """CUDA graph memory per captured batch size, both kinds of graph, for 36 layers."""
     context_gib: float = Field(default=0.35, ge=0)
     """Memory that the CUDA context takes before vLLM looks at what is free."""
     non_torch_gib: float = Field(default=0.1, ge=0)

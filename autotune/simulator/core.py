@@ -1,0 +1,323 @@
+"""The engine core in engine time: arrivals in, steps of the scheduler timed by physics, tokens out.
+
+No clock and no I/O: the caller says up to which moment to go. The HTTP server drives it along a scaled clock, the
+virtual run as fast as it can; both see the same engine.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.simulator.api_server import ApiServerQueue
+from autotune.simulator.memory import MemoryModel
+from autotune.simulator.physics import StepPhysics
+from autotune.simulator.scheduler import Scheduler, StepPlan
+from autotune.simulator.sequence import Sequence, State
+
+_NOISE_BLOCK = 8192
+_LEAST_LEAP = 6
+"""Fewer steps are cheaper one by one than as arrays."""
+
+
+class StepNoise:
+    """Seeded log-normal factors with mean near 1, drawn in blocks."""
+
+    def __init__(self, seed: int, sigma: float) -> None:
+        self._random = np.random.Generator(np.random.PCG64(seed))
+        self._sigma = sigma
+        self._block: list[float] = []
+        self._at = 0
+
+    def next(self) -> float:
+        """One factor."""
+        if self._sigma <= 0:
+            return 1.0
+        if self._at >= len(self._block):
+            self._refill()
+        self._at += 1
+        return self._block[self._at - 1]
+
+    def take(self, count: int) -> NDArray[np.float64]:
+        """The next ``count`` factors, the same ones that single draws would give."""
+        if self._sigma <= 0:
+            return np.ones(count)
+        parts: list[float] = []
+        while len(parts) < count:
+            if self._at >= len(self._block):
+                self._refill()
+            part = self._block[self._at : self._at + count - len(parts)]
+            parts += part
+            self._at += len(part)
+        return np.array(parts)
+
+    def give_back(self, count: int) -> None:
+        """Undo the last draws; only within what the last ``take`` drew from the current block."""
+        self._at -= count
+
+    def available(self) -> int:
+        """Factors left in the current block: what can be taken and given back."""
+        if self._at >= len(self._block):
+            self._refill()
+        return len(self._block) - self._at
+
+    def _refill(self) -> None:
+        self._block = np.exp(self._sigma * self._random.standard_normal(_NOISE_BLOCK)).tolist()
+        self._at = 0
+
+
+class OutOfMemoryError(Exception):
+    """A step needed more GPU memory than there was; the engine core dies of it. Amounts in GiB."""
+
+    def __init__(self, at: float, wanted: float, free: float) -> None:
+        self.at = at
+        self.wanted = wanted
+        self.free = free
+        super().__init__(f"tried to allocate {wanted:.2f} GiB, {free:.2f} GiB free")
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """What left the API server after a step. ``due`` is engine time."""
+
+    due: float
+    step: int
+    first_tokens: list[Sequence]
+    finished: list[Sequence]
+
+
+@dataclass(slots=True)
+class _InFlight:
+    plan: StepPlan
+    start: float
+    end: float
+
+
+class EngineCore:
+    """One engine. Call :meth:`advance` before every :meth:`submit` or :meth:`abort` at the same moment."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        physics: StepPhysics,
+        api: ApiServerQueue,
+        noise: StepNoise,
+        memory: MemoryModel | None = None,
+        kv_gib: float = 0.0,
+    ) -> None:
+        self.scheduler = scheduler
+        self.physics = physics
+        self.api = api
+        self.outbox: deque[StepOutput] = deque()
+        """Outputs in order of ``due``; the caller takes them off."""
+        self.free_at = 0.0
+        """End of the last step that was planned."""
+        self.busy_s = 0.0
+        self.generated_tokens = 0
+        self.prompt_tokens = 0
+        self.last_step_s = 0.0
+        self.slowdown = 1.0
+        """Factor on step times; faults use it."""
+        self._noise = noise
+        self._arriving: deque[Sequence] = deque()
+        self._in_flight: _InFlight | None = None
+        self._previous_start = float("-inf")
+        self._headroom = memory.spare(kv_gib) if memory is not None else float("inf")
+        self._memory = memory
+        self._largest = physics.options.max_num_batched_tokens
+
+    # -- from outside
+
+    def submit(self, sequence: Sequence, at: float) -> None:
+        """A request reached the API server at engine time ``at``."""
+        sequence.submitted = at
+        sequence.arrived = self.api.take_in(at, sequence.prompt_tokens)
+        self._arriving.append(sequence)
+
+    def abort(self, sequence: Sequence) -> None:
+        """The client went away."""
+        if sequence.state in {State.FINISHED, State.ABORTED}:
+            return
+        if sequence in self._arriving:
+            self._arriving.remove(sequence)
+            sequence.state = State.ABORTED
+            return
+        if self._in_flight is not None and sequence in self._in_flight.plan.first_tokens:
+            self._in_flight.plan.first_tokens.remove(sequence)
+        self.scheduler.abort(sequence)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that have not been scheduled yet."""
+        return len(self.scheduler.waiting) + len(self._arriving)
+
+    @property
+    def idle(self) -> bool:
+        """True when nothing is in the engine or on its way out."""
+        return not (self._in_flight or self._arriving or self.scheduler.has_work or self.outbox)
+
+    def advance(self, until: float) -> None:
+        """Run the engine up to ``until``: plan steps that start by then and complete those that end by then.
+
+        Raises:
+            OutOfMemoryError: a step needed more memory than there was.
+        """
+        while True:
+            flight = self._in_flight
+            if flight is not None:
+                if flight.end > until:
+                    return
+                self._complete(flight)
+                continue
+            if not self._plan_next(until):
+                return
+
+    def run_until_edge(self, limit: float) -> None:
+        """Run until an output with a first or last token is in the outbox, or no step starts by ``limit``.
+
+        For virtual time: steps that only decode are leapt over, and leave no output. Nothing may be submitted for a
+        moment before ``limit`` afterwards.
+
+        Raises:
+            OutOfMemoryError: a step needed more memory than there was.
+        """
+        while True:
+            flight = self._in_flight
+            if flight is not None:
+                self._complete(flight)
+                if flight.plan.first_tokens or flight.plan.finished:
+                    return
+                self.outbox.pop()
+            self._leap(limit)
+            if not self._plan_next(limit):
+                return
+
+    def next_moment(self) -> float | None:
+        """The next moment at which something can change; None when the engine sleeps."""
+        if self._in_flight is not None:
+            return self._in_flight.end
+        if self.scheduler.has_work:
+            return self.free_at
+        if self._arriving:
+            return max(self.free_at, self._arriving[0].arrived)
+        return None
+
+    def quiet_until(self) -> float:
+        """An estimate of the moment of the next first or last token, from the last step's time."""
+        steps = self.scheduler.steps_to_next_end
+        now = self._in_flight.end if self._in_flight is not None else self.free_at
+        if self.scheduler.prefilling or self.scheduler.waiting or self._arriving or steps is None:
+            return now
+        return now + (steps - 1) * self.last_step_s
+
+    # -- steps
+
+    def _plan_next(self, until: float) -> bool:
+        start = self.free_at
+        if not self.scheduler.has_work:
+            if not self._arriving:
+                return False
+            start = max(start, self._arriving[0].arrived)
+            self._previous_start = start
+        if start > until:
+            return False
+        # With asynchronous scheduling the batch is decided while the previous one runs.
+        cutoff = self._previous_start if self.physics.options.async_scheduling else start
+        while self._arriving and self._arriving[0].arrived <= cutoff:
+            self.scheduler.add(self._arriving.popleft())
+        plan = self.scheduler.step()
+        seconds = self._duration(plan)
+        self._check_memory(plan, start)
+        for sequence in plan.scheduled:
+            if sequence.scheduled is None:
+                sequence.scheduled = start
+        self._previous_start = start
+        self.free_at = start + seconds
+        self.busy_s += seconds
+        self.last_step_s = seconds
+        self._in_flight = _InFlight(plan, start, self.free_at)
+        return True
+
+    def _duration(self, plan: StepPlan) -> float:
+        physics = self.physics
+        if plan.chunk_tokens:
+            seconds = physics.mixed_time(
+                plan.decodes, plan.decode_context, plan.chunk_tokens, plan.chunk_pairs, plan.sampled, plan.chunk_context
+            )
+        else:
+            seconds = physics.decode_time(plan.decodes, plan.decode_context)
+        return seconds * self._noise.next() * self.slowdown
+
+    def _check_memory(self, plan: StepPlan, start: float) -> None:
+        if self._memory is None or not plan.chunk_tokens:
+            return
+        wanted = self._memory.step_peak(plan.tokens, plan.sampled, self._largest)
+        if wanted > self._headroom:
+            raise OutOfMemoryError(start, wanted, max(0.0, self._headroom))
+
+    def _complete(self, flight: _InFlight) -> None:
+        plan = flight.plan
+        self._in_flight = None
+        self.generated_tokens += plan.sampled
+        self.prompt_tokens += plan.chunk_tokens
+        edges = len(plan.first_tokens) + len(plan.finished)
+        due = self.api.send(flight.end, plan.sampled, min(edges, plan.sampled))
+        for sequence in plan.first_tokens:
+            if sequence.first_due is None:
+                sequence.first_due = due
+        for sequence in plan.finished:
+            sequence.finish_due = due
+        self.outbox.append(StepOutput(due, plan.number, plan.first_tokens, plan.finished))
+
+    # -- many steps at once
+
+    def _leap(self, until: float) -> None:
+        """Skip steps that only decode and that end by ``until``; the times are those that single steps would give."""
+        if self._arriving:
+            until = min(until, self._arriving[0].arrived)
+        if self.free_at >= until:
+            return
+        quiet = min(self.scheduler.quiet_steps(), self._noise.available())
+        if quiet < _LEAST_LEAP:
+            return
+        if until < float("inf"):
+            quiet = min(quiet, 1 + int((until - self.free_at) / max(1e-6, 0.8 * self.last_step_s)))
+        ends = self._quiet_ends(quiet)
+        count = int(np.searchsorted(ends, until, side="right"))
+        self._noise.give_back(quiet - count)
+        if not count:
+            return
+        ends = ends[:count]
+        sequences = self.scheduler.decoding
+        self._send_quiet(ends, sequences)
+        self.scheduler.skip_quiet(count)
+        self.generated_tokens += count * sequences
+        end = float(ends[-1])
+        self._previous_start = float(ends[-2]) if count > 1 else self.free_at
+        self.busy_s += end - self.free_at
+        self.last_step_s = end - self._previous_start
+        self.free_at = end
+
+    def _quiet_ends(self, count: int) -> NDArray[np.float64]:
+        sequences = self.scheduler.decoding
+        gpu, host, per_token = self.physics.decode_coefficients(sequences)
+        context = self.scheduler.decode_context + sequences * np.arange(count, dtype=np.float64)
+        times = self.physics.combine_many(gpu + per_token * context, host) * self._noise.take(count) * self.slowdown
+        return self.free_at + np.cumsum(times)
+
+    def _send_quiet(self, ends: NDArray[np.float64], sequences: int) -> None:
+        """The API server's queue after these steps: the largest partial sum of work less the time it had for it."""
+        work = sequences / self.api.stream_interval * self.api.per_chunk_s
+        total = len(ends) * work
+        remaining = work * np.arange(len(ends), 0, -1)
+        self.api.free_at = max(self.api.free_at + total, float(np.max(ends + remaining)))
+
+
+def drain(core: EngineCore) -> Iterator[StepOutput]:
+    """Take every output off the core's outbox."""
+    while core.outbox:
+        yield core.outbox.popleft()
