@@ -2,6 +2,7 @@
 
 from autotune.space.arguments import explain_argument, normalise, to_argv
 from autotune.space.build import build_space
+from autotune.space.memory import MemoryModel, MemoryPrediction
 from autotune.space.parameter import UNSET, ChoiceParameter, FloatParameter, IntParameter, Parameter
 from autotune.space.resolve import Resolver, max_model_len
 from autotune.space.rules import RuleBook, Violation
@@ -12,6 +13,8 @@ __all__ = [
     "ChoiceParameter",
     "FloatParameter",
     "IntParameter",
+    "MemoryModel",
+    "MemoryPrediction",
     "Parameter",
     "Resolver",
     "RuleBook",

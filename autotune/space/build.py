@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from functools import lru_cache
-
-from pydantic import ValidationError
 
 from autotune.base.errors import UsageError
 from autotune.base.suggest import did_you_mean
-from autotune.catalog import Gpu, ModelShape, Rule, data_folder, read_yaml_mapping
-from autotune.space._definition import Definition, new_definition, override, parse_definition
+from autotune.catalog import Gpu, ModelShape
+from autotune.space._base import base_defaults, base_space
+from autotune.space._definition import Definition, new_definition, override
 from autotune.space.arguments import explain_argument, normalise
 from autotune.space.parameter import Parameter
 from autotune.space.resolve import Resolver
@@ -23,20 +21,6 @@ from autotune.spec import Arguments, ArgumentValue, Endpoint, Workload
 _TEMPLATE_TOKENS = 64
 #: max-model-len is part of vLLM's compile cache key, so it is rounded up to a multiple of this.
 _LENGTH_STEP = 256
-
-
-@lru_cache(maxsize=1)
-def _base() -> tuple[dict[str, Definition], tuple[Rule, ...]]:
-    path = data_folder() / "base.yaml"
-    document = read_yaml_mapping(path)
-    parameters, rules = document.get("parameters"), document.get("rules")
-    if document.keys() != {"parameters", "rules"} or not isinstance(parameters, dict) or not isinstance(rules, list):
-        raise UsageError(f"{path}: needs 'parameters' and 'rules', and nothing else.", "Restore the file.")
-    try:
-        book = tuple(Rule.model_validate(rule) for rule in rules)
-    except ValidationError as error:
-        raise UsageError(f"{path}: {error.errors()[0]['msg']}.", "Correct the rule.") from error
-    return {name: parse_definition(name, value) for name, value in parameters.items()}, book
 
 
 def build_space(
@@ -65,11 +49,11 @@ def build_space(
     Raises:
         UsageError: a wish that cannot be met, with the nearest names or the form it should have.
     """
-    base, rules = _base()
+    base, rules = base_space()
     wishes = {normalise(name): value for name, value in (overrides or {}).items()}
     given = {normalise(name): value for name, value in (fixed or {}).items()}
     _refuse_conflicts(wishes, given, base, known)
-    defaults = _defaults(base, gpu, vllm_defaults or {})
+    defaults = _defaults(gpu, vllm_defaults or {})
     parameters = [
         _parameter(definition, gpu, defaults)
         for definition in _chosen(base, gpu, wishes, given, known).values()
@@ -104,11 +88,9 @@ def _refuse_conflicts(
             raise UsageError(f"space: '{name}' is not an argument that can be searched.", old or "")
 
 
-def _defaults(
-    base: Mapping[str, Definition], gpu: Gpu, vllm_defaults: Mapping[str, ArgumentValue | None]
-) -> dict[str, ArgumentValue | None]:
+def _defaults(gpu: Gpu, vllm_defaults: Mapping[str, ArgumentValue | None]) -> dict[str, ArgumentValue | None]:
     said = {normalise(name): value for name, value in vllm_defaults.items() if value is not None}
-    return {**{name: definition.default for name, definition in base.items()}, **gpu.defaults, **said}
+    return {**base_defaults(), **gpu.defaults, **said}
 
 
 def _chosen(
