@@ -50,7 +50,6 @@ _FAMILIES = (
     _Family("simulator_lag_seconds", ("autotune_simulator_lag_seconds",)),
 )
 _SERIES = frozenset(name for family in _FAMILIES for name in family.series) | {_CACHE_CONFIG}
-_ABSENT_MEANS_NOTHING = frozenset({"draft_tokens", "accepted_tokens", "simulator_lag_seconds"})
 
 
 class EngineMetricsDevice:
@@ -60,9 +59,9 @@ class EngineMetricsDevice:
     ``waiting`` (requests), ``kv_cache_usage`` (share 0..1, mean over engines), ``kv_cache_tokens``,
     ``preemptions``, ``prompt_tokens``, ``generation_tokens``, ``requests_finished``,
     ``prefix_cache_queries``, ``prefix_cache_hits`` (tokens), ``iterations``, ``iteration_tokens``,
-    ``queue_seconds``, ``prefill_seconds``, ``decode_seconds`` (summed over requests); and, only where the
-    engine has them, ``draft_tokens``, ``accepted_tokens`` (speculation) and ``simulator_lag_seconds``
-    (wall seconds by which the simulated engine is behind its clock).
+    ``queue_seconds``, ``prefill_seconds``, ``decode_seconds`` (summed over requests),
+    ``draft_tokens``, ``accepted_tokens`` (speculation), ``simulator_lag_seconds`` (wall seconds by which the
+    simulated engine is behind its clock). What the engine does not report is None.
 
     Args:
         url: base URL without a path, e.g. ``http://127.0.0.1:8000``.
@@ -123,11 +122,7 @@ def engine_sample(points: Iterable[MetricPoint]) -> Sample:
     by_name: dict[str, list[MetricPoint]] = {}
     for point in points:
         by_name.setdefault(point.name, []).append(point)
-    values: dict[str, float | None] = {}
-    for family in _FAMILIES:
-        value = _family_value(family, by_name)
-        if value is not None or family.field not in _ABSENT_MEANS_NOTHING:
-            values[family.field] = value
+    values = {family.field: _family_value(family, by_name) for family in _FAMILIES}
     values["kv_cache_tokens"] = _kv_cache_tokens(by_name.get(_CACHE_CONFIG, []))
     return values
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -91,7 +92,7 @@ class _CpuLedger:
     def add(self, processes: Iterable[ProcessStat]) -> float:
         for stat in processes:
             self._seconds[stat.pid, stat.start_ticks] = stat.cpu_seconds
-        return sum(self._seconds.values())
+        return math.fsum(self._seconds.values())
 
 
 class _CpuTimes:

@@ -35,7 +35,7 @@ def parse_metrics(text: str, names: Iterable[str] | None = None) -> list[MetricP
     wanted = None if names is None else frozenset(names)
     prefixes = None if wanted is None else tuple(wanted)
     points: list[MetricPoint] = []
-    for line in text.splitlines():
+    for line in text.split("\n"):  # and at no other character: label values may hold any
         if line.startswith("#") or (prefixes is not None and not line.startswith(prefixes)):
             continue
         point = _parse_line(line, wanted)
