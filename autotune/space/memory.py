@@ -1,10 +1,11 @@
 """Whether a configuration fits into a GPU's memory, predicted before the launch and corrected by every start.
 
 The engine's memory is a linear function of eight unknowns: the total that CUDA sees, what the CUDA context
-takes, factors on our estimates of weights, activations and graphs, what the engine sets aside for graphs before
-it captures them, a fixed overhead, and what only load brings to light. They start from priors that are as wide as the sources differ, and every figure that an
-engine prints while starting narrows them (a Kalman update). So one calculation gives both the best guess and
-how sure it is: cautious in the first trial, tight after a few.
+takes, factors on our estimates of weights, activations and graphs, what the engine sets aside for graphs
+before it captures them, a fixed overhead, and what only load brings to light. They start from priors that are
+as wide as the sources differ, and every figure that an engine prints while starting narrows them (a Kalman
+update). So one calculation gives both the best guess and how sure it is: cautious in the first trial, tight
+after a few.
 """
 
 from __future__ import annotations
