@@ -38,7 +38,7 @@ class Judge:
         if self._memory is None:
             return None
         predicted = self._memory.predict(arguments, self._spec.workload)
-        return None if predicted.fits else Refusal(predicted.reason, predicted.detail)
+        return Refusal(predicted.reason, predicted.explanation) if predicted.hopeless else None
 
     def learn(self, document: TrialDocument) -> None:
         """Calibrate the memory model by what a started engine said."""

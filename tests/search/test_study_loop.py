@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import pytest
+from optuna.trial import TrialState
+
+from autotune.base.errors import EnvironmentProblemError, NoFeasibleConfigurationError
+from autotune.search.confirmation import CONFIRMATION_BLOCKS
+from autotune.search.context import Refusal
+from autotune.spec import Arguments
+from autotune.store.result import Decision, Outcome, Role, StudyDocument
+from autotune.trial import TrialOrder
+
+
+def peak_at(seqs: int, drift: float = 0.0):
+    """Output tok/s that is best at one value of max-num-seqs; rounds differ by ``drift``."""
+
+    def answer(order: TrialOrder) -> float:
+        chosen = int(order.arguments.get("max-num-seqs", 256))
+        shift = 1 + drift * (order.block or 0)
+        return shift * 300 * min(chosen, seqs) / max(chosen, seqs)
+
+    return answer
+
+
+async def test_a_better_configuration_is_found_confirmed_and_named_with_its_gain(bench, executor) -> None:
+    result = await bench.run(executor(peak_at(32))).run()
+    assert result.verdict.decision is Decision.TUNED
+    assert result.best is not None
+    assert result.best.confirmed
+    truth = result.best.output_tokens_per_s / (300 * 32 / 256)
+    assert result.verdict.gain_percent == pytest.approx(100 * (truth - 1), rel=1e-6)
+    roles = [t.role for t in result.trials]
+    assert roles[:3] == [Role.BASELINE] * 3
+    assert sum(r is Role.SEARCH for r in roles) >= 6
+    blocks = {t.block for t in result.trials if t.role is Role.CONFIRMATION}
+    assert blocks == set(range(CONFIRMATION_BLOCKS))
+
+
+async def test_confirmation_is_interleaved_so_that_drift_falls_on_all(bench, executor) -> None:
+    ran = executor(peak_at(32, drift=0.2))
+    result = await bench.run(ran).run()
+    firsts = [next(o.arguments for o in ran.orders if o.block == block) for block in range(CONFIRMATION_BLOCKS)]
+    assert len({str(sorted(a.items())) for a in firsts}) > 1
+    low, high = result.verdict.interval_95
+    # Every round is faster than the one before by the same factor for all: paired by rounds it cancels.
+    assert high - low < 1.0
+
+
+async def test_a_default_that_nothing_beats_is_kept(bench, executor) -> None:
+    result = await bench.run(executor(peak_at(256))).run()
+    assert result.verdict.decision is Decision.KEEP_DEFAULT
+    assert result.best is not None
+    assert result.best.label.startswith("vllm-default")
+    assert result.best.arguments == {}
+
+
+async def test_a_default_that_cannot_start_is_a_finding_and_its_fitted_form_the_rival(bench, executor) -> None:
+    def answer(order: TrialOrder) -> float | tuple[Outcome, str]:
+        if "max-model-len" not in order.arguments:
+            return Outcome.INFEASIBLE, "oom_kv_cache"
+        return peak_at(32)(order)
+
+    result = await bench.run(executor(answer)).run()
+    first, second = result.trials[:2]
+    assert (first.outcome, first.reason) == (Outcome.INFEASIBLE, "oom_kv_cache")
+    assert second.label == "vllm-default, context fitted"
+    assert result.verdict.decision is Decision.TUNED
+    assert result.verdict.gain_percent is not None
+    assert any("cannot run" in text for text in bench.notices.texts)
+
+
+async def test_outcomes_reach_optuna_with_both_constraints_in_order(bench, executor) -> None:
+    def answer(order: TrialOrder) -> float | tuple[Outcome, str]:
+        if order.arguments.get("max-num-seqs") == 64:
+            return Outcome.INFEASIBLE, "oom_runtime"
+        return 0.0 if int(order.arguments.get("max-num-seqs", 256)) < 8 else 100.0
+
+    bench.trials = 12
+    run = bench.run(executor(answer))
+    await run.run()
+    seen = set()
+    for trial in run.record.trials():
+        assert trial.state is TrialState.COMPLETE
+        named = {k: v for k, v in trial.constraints.items() if not k.isdigit()}
+        assert set(named) == {"slo", "memory"}
+        assert trial.system_attrs["constraints"] == [named["slo"], named["memory"]]
+        outcome = trial.user_attrs["outcome"]
+        seen.add((outcome, named["memory"] > 0, named["slo"] > 0, trial.value > 0))
+    assert ("infeasible", True, False, False) in seen
+    assert ("measured", False, False, True) in seen
+    assert all(not (value and (memory or slo)) for _, memory, slo, value in seen)
+
+
+async def test_a_fault_is_retried_and_never_learned(bench, executor) -> None:
+    failed: list[int] = []
+
+    def answer(order: TrialOrder) -> float | tuple[Outcome, str]:
+        if order.role is Role.BASELINE and not failed:
+            failed.append(order.number)
+            return Outcome.FAULT, "port_in_use"
+        return peak_at(32)(order)
+
+    run = bench.run(executor(answer))
+    result = await run.run()
+    states = {t.number: t.state for t in run.record.trials()}
+    assert states[failed[0]] is TrialState.FAIL
+    assert result.verdict.decision is Decision.TUNED
+
+
+async def test_the_same_fault_again_and_again_stops_the_study_with_its_remedy(bench, executor) -> None:
+    ran = executor(lambda order: (Outcome.FAULT, "engine_crash"))
+    with pytest.raises(EnvironmentProblemError, match="engine_crash") as caught:
+        await bench.run(ran).run()
+    assert caught.value.remedy == "Mend it."
+    assert len(ran.orders) == 3
+
+
+async def test_nothing_feasible_is_said_with_the_reasons(bench, executor) -> None:
+    with pytest.raises(NoFeasibleConfigurationError, match="oom_weights"):
+        await bench.run(executor(lambda order: (Outcome.INFEASIBLE, "oom_weights"))).run()
+    document = StudyDocument.read(bench.folder / "s")
+    assert document.verdict.decision is Decision.NO_FEASIBLE_CONFIGURATION
+    assert document.best is None
+
+
+async def test_a_doomed_proposal_costs_no_engine(bench, executor) -> None:
+    def refuse(arguments: Arguments) -> Refusal | None:
+        return Refusal("oom_kv_cache", "too much") if int(arguments.get("max-num-seqs", 256)) > 16 else None
+
+    bench.refuse = refuse
+    ran = executor(peak_at(16))
+    result = await bench.run(ran).run()
+    assert all(int(o.arguments.get("max-num-seqs", 0)) <= 16 for o in ran.orders if o.role is Role.SEARCH)
+    refused = [t for t in result.trials if not t.launched and t.outcome is Outcome.INFEASIBLE]
+    assert refused
+    assert {t.reason for t in refused} == {"oom_kv_cache"}
+
+
+class Killed(BaseException):
+    """Stands for kill -9: nothing after it runs."""
+
+
+@pytest.mark.parametrize("deaths", [1, 4])
+async def test_a_killed_study_resumes_and_ends_like_an_undisturbed_one(bench, executor, tmp_path, deaths) -> None:
+    undisturbed = await type(bench)(tmp_path / "calm").run(executor(peak_at(32))).run()
+    launched: list[str] = []
+
+    def kill_on(count: int):
+        def answer(order: TrialOrder) -> float:
+            if len(launched) == count:
+                raise Killed
+            launched.append(f"{order.role}:{order.block}:{sorted(order.arguments.items())}")
+            return peak_at(32)(order)
+
+        return answer
+
+    for death in range(deaths):
+        with pytest.raises(Killed):
+            await bench.run(executor(kill_on(2 + 3 * death))).run()
+    result = await bench.run(executor(kill_on(10_000))).run()
+    assert result.verdict == undisturbed.verdict
+    assert result.best is not None
+    assert undisturbed.best is not None
+    assert result.best.arguments == undisturbed.best.arguments
+    key = lambda t: (t.role, t.block or 0, str(sorted(t.arguments.items())), t.output_tokens_per_s)  # noqa: E731
+    assert sorted(map(key, result.trials)) == sorted(map(key, undisturbed.trials))
+    assert len(launched) == len(set(launched)), "a finished trial was run again"
