@@ -11,6 +11,7 @@ import yaml
 
 from autotune.base.errors import UsageError
 from autotune.base.units import parse_duration, parse_rate
+from autotune.base.yaml_text import parse_yaml
 from autotune.catalog import list_workloads, load_workload
 from autotune.spec import Budget, EngineChoice, LoadLevel, SamplerChoice, Slo, StudySpec, Workload
 from autotune.spec.argument import ArgumentValue
@@ -94,7 +95,7 @@ def parse_argument(text: str) -> tuple[str, ArgumentValue]:
         raise UsageError(f"--set '{text}': no argument is named.", "Write e.g. --set max-num-seqs=64.")
     if not separator:
         return name, True
-    parsed = yaml.safe_load(value) if value.strip() else None
+    parsed = parse_yaml(value) if value.strip() else None
     return name, parsed if isinstance(parsed, (bool, int, float)) else value.strip()
 
 
@@ -174,7 +175,7 @@ def _space_file(path: Path) -> dict[str, Any]:
 
 def _mapping(path: Path, what: str) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(path.read_text())
+        document = parse_yaml(path.read_text())
     except OSError as error:
         raise UsageError(f"{what} {path}: {error.strerror or error}.", "Check the path.") from error
     except yaml.YAMLError as error:

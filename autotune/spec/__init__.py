@@ -20,7 +20,7 @@ __all__ = [
     "Metric",
     "SamplerChoice",
     "Slo",
-    "StudySpec",
     "SloTarget",
+    "StudySpec",
     "Workload",
 ]

@@ -15,12 +15,12 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from autotune.base.errors import UsageError
 from autotune.base.suggest import did_you_mean
 from autotune.base.units import parse_duration
+from autotune.base.yaml_text import parse_yaml
 from autotune.spec._model import Spec
 from autotune.spec.argument import ArgumentValue
 from autotune.spec.load import LoadLevel
 from autotune.spec.slo import Slo
 from autotune.spec.workload import Workload
-
 
 SpecT = TypeVar("SpecT", bound=Spec)
 
@@ -104,7 +104,7 @@ def read_study_file(path: Path) -> dict[str, Any]:
         UsageError: the file cannot be read, is not a mapping, or has an unknown key.
     """
     try:
-        document = yaml.safe_load(path.read_text())
+        document = parse_yaml(path.read_text())
     except OSError as error:
         raise UsageError(f"study file {path}: {error.strerror or error}.", "Check the path.") from error
     except yaml.YAMLError as error:

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.base.errors import UsageError
+from autotune.cli.definition import StudyOptions, build_spec, parse_argument
+from autotune.spec import EngineChoice, LoadLevel
+
+STUDY = """
+name: mine
+gpu: t4
+model: qwen3-4b
+workload: {input_tokens: 64, output_tokens: 100}
+slo: {p99_latency: 10s}
+budget: {trials: 3}
+engine: simulated
+"""
+
+
+def options(**changes: object) -> StudyOptions:
+    return StudyOptions(**({"gpu": "t4", "model": "qwen3-4b", "slo_p99": "10s"} | changes))  # type: ignore[arg-type]
+
+
+def test_the_main_command_needs_no_more_than_gpu_model_and_objective() -> None:
+    spec = build_spec(options())
+    assert spec.name == "t4-qwen3-4b-chat"
+    assert spec.slo.to_mapping() == {"p99_latency": "10s"}
+    assert spec.load is None
+    assert (spec.workload.input_tokens.mean, spec.workload.output_tokens.mean) == (512, 256)
+
+
+def test_an_option_wins_over_the_study_files_key(tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(STUDY)
+    spec = build_spec(StudyOptions(study=path, trials=9, slo_p99="5s", slo_ttft_p99="1s"))
+    assert (spec.name, spec.engine, spec.budget.trials) == ("mine", EngineChoice.SIMULATED, 9)
+    assert spec.slo.to_mapping() == {"p99_latency": "5s", "p99_ttft": "1s"}
+
+
+def test_a_fixed_load_enters_the_name() -> None:
+    spec = build_spec(options(concurrency=5))
+    assert spec.load == LoadLevel.closed(5)
+    assert spec.name == "t4-qwen3-4b-chat-5-at-once"
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"slo_p99": "10"}, "--slo-p99"),
+        ({"slo_p99": "0s"}, "--slo-p99"),
+        ({"slo_p99": "-3s"}, "--slo-p99"),
+        ({"slo_p99": None}, "objective"),
+        ({"gpu": None}, "--gpu"),
+        ({"model": None}, "--model"),
+        ({"rate": "1", "concurrency": 4}, "--concurrency and --rate"),
+        ({"rate": "0"}, "--rate"),
+        ({"concurrency": 0}, "--concurrency"),
+        ({"trials": 0}, "--trials"),
+        ({"time_budget": "2"}, "--time-budget"),
+        ({"workload": "chatt"}, "chatt"),
+        ({"study": Path("no/such.yaml")}, "no/such.yaml"),
+        ({"space": Path("no/such.yaml")}, "no/such.yaml"),
+        ({"input_tokens": "768:256"}, "768:256"),
+        ({"arguments": ("=4",)}, "--set"),
+    ],
+)
+def test_bad_input_is_one_line_that_names_it(changes: dict[str, object], named: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        build_spec(options(**changes))
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("slow: {p99_latency: 1s}", "slow"),
+        ("slo: {p99_latency: 1}", "p99_latency"),
+        ("budget: {trails: 3}", "trails"),
+        ("budget: {trials: 0}", "trials"),
+        ("load: {rate: 1, concurrency: 2}", "load"),
+        ("workload: {input_tokens: 64}", "output_tokens"),
+        ("workload: {input_tokens: 9:3, output_tokens: 1}", "9:3"),
+        ("name: a b", "name"),
+        ("sampler: magic", "sampler"),
+        ("- a list", "study file"),
+        ("a: [", "study file"),
+    ],
+)
+def test_a_wrong_study_file_is_refused_by_key(tmp_path: Path, line: str, named: str) -> None:
+    path = tmp_path / "study.yaml"
+    key = line.split(":", maxsplit=1)[0]
+    rest = "\n".join(text for text in STUDY.splitlines() if not text.startswith(f"{key}:"))
+    path.write_text(line if key.startswith(("-", "a")) else f"{rest}\n{line}\n")
+    with pytest.raises(UsageError) as caught:
+        build_spec(StudyOptions(study=path))
+    assert named in str(caught.value)
+
+
+def test_arguments_keep_their_types() -> None:
+    assert parse_argument("max_num_seqs=64") == ("max-num-seqs", 64)
+    assert parse_argument("--dtype=half") == ("dtype", "half")
+    assert parse_argument("enforce-eager") == ("enforce-eager", True)
+    assert parse_argument("enable-prefix-caching=false") == ("enable-prefix-caching", False)
+    assert parse_argument('compilation-config={"a": 1}') == ("compilation-config", '{"a": 1}')
