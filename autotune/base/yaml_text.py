@@ -1,11 +1,14 @@
-"""YAML without the traps of version 1.1: ``10:50`` is text, not 650; ``on`` and ``no`` are text, not booleans."""
+"""YAML without its traps: ``10:50`` is text, not 650; ``on`` is text, not True; a key given twice is an error."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import yaml
+
+from autotune.base.errors import UsageError
 
 
 class _Loader(yaml.SafeLoader):
@@ -34,6 +37,38 @@ def _integer(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _integer)
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if key in found:
+            raise yaml.constructor.ConstructorError(None, None, f"the key '{key}' is given twice", key_node.start_mark)
+        found[key] = loader.construct_object(value_node, deep=True)
+    return found
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def read_yaml_mapping(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file.
+
+    Raises:
+        UsageError: unreadable, not YAML, or not a mapping with text keys.
+    """
+    try:
+        document = parse_yaml(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}.", "Give a readable file.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"{path}: not valid YAML: {' '.join(str(error).split())[:200]}.", "Correct the file."
+        ) from error
+    if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
+        raise UsageError(f"{path}: not a mapping of names to values.", "Write 'name: value' lines.")
+    return document
 
 
 def parse_yaml(text: str) -> Any:

@@ -1,6 +1,6 @@
 """GPUs, models and named workloads: facts from ``search_spaces/`` and from ``config.json``."""
 
-from autotune.catalog._data import data_folder, read_yaml_mapping
+from autotune.catalog._data import data_folder
 from autotune.catalog.gpu import Gpu, GpuCalibration, identify_gpu, list_gpus, load_gpu
 from autotune.catalog.model import DTYPE_BYTES, QUANTIZED_BYTES, ModelShape, Quantization
 from autotune.catalog.models import list_models, load_model
@@ -24,5 +24,4 @@ __all__ = [
     "load_gpu",
     "load_model",
     "load_workload",
-    "read_yaml_mapping",
 ]

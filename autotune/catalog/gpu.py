@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from autotune.base.errors import UsageError
 from autotune.base.suggest import did_you_mean
-from autotune.catalog._data import data_folder, first_problem, read_yaml_mapping
+from autotune.base.yaml_text import read_yaml_mapping
+from autotune.catalog._data import data_folder, first_problem
 from autotune.catalog.rule import Rule
 
 

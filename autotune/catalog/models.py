@@ -9,8 +9,9 @@ from pydantic import ValidationError
 
 from autotune.base.errors import UsageError
 from autotune.base.suggest import did_you_mean
+from autotune.base.yaml_text import read_yaml_mapping
 from autotune.catalog._config_json import shape_from_folder
-from autotune.catalog._data import data_folder, first_problem, read_yaml_mapping
+from autotune.catalog._data import data_folder, first_problem
 from autotune.catalog.model import ModelShape
 
 

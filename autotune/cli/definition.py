@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from autotune.base.errors import UsageError
 from autotune.base.units import parse_duration, parse_rate
-from autotune.base.yaml_text import parse_yaml
+from autotune.base.yaml_text import parse_yaml, read_yaml_mapping
 from autotune.catalog import list_workloads, load_workload
 from autotune.spec import Budget, EngineChoice, LoadLevel, SamplerChoice, Slo, StudySpec, Workload
 from autotune.spec.argument import ArgumentValue
@@ -70,7 +68,7 @@ def build_spec(options: StudyOptions) -> StudySpec:
         "slo": _slo(options, document.get("slo")),
         "load": load,
         "arguments": {**(document.get("arguments") or {}), **dict(parse_argument(text) for text in options.arguments)},
-        "space": _space_file(options.space) if options.space is not None else document.get("space") or {},
+        "space": read_yaml_mapping(options.space) if options.space is not None else document.get("space") or {},
         "budget": _budget(options, document.get("budget")),
         "allow_lossy": options.allow_lossy or document.get("allow_lossy", False),
     }
@@ -104,7 +102,7 @@ def _workload(options: StudyOptions, given: object) -> Workload:
     if isinstance(chosen, str):
         path = Path(chosen)
         if path.suffix in (".yaml", ".yml"):
-            chosen = _mapping(path, "workload file")
+            chosen = read_yaml_mapping(path)
         else:
             workload = load_workload(chosen)
             chosen = workload.model_dump(mode="python")
@@ -167,24 +165,6 @@ def _budget(options: StudyOptions, given: object) -> Budget:
     if options.time_budget is not None:
         values["time_s"] = parse_duration(options.time_budget, "--time-budget")
     return Budget(**values)
-
-
-def _space_file(path: Path) -> dict[str, Any]:
-    return _mapping(path, "space file")
-
-
-def _mapping(path: Path, what: str) -> dict[str, Any]:
-    try:
-        document = parse_yaml(path.read_text())
-    except OSError as error:
-        raise UsageError(f"{what} {path}: {error.strerror or error}.", "Check the path.") from error
-    except yaml.YAMLError as error:
-        raise UsageError(
-            f"{what} {path}: not valid YAML ({' '.join(str(error).split())[:120]}).", "Mend the file."
-        ) from error
-    if not isinstance(document, dict):
-        raise UsageError(f"{what} {path}: expected a mapping of keys.", "Mend the file.")
-    return document
 
 
 def _default_name(gpu: str, model: str, workload: Workload, load: LoadLevel | None) -> str:

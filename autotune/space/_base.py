@@ -7,7 +7,8 @@ from functools import lru_cache
 from pydantic import ValidationError
 
 from autotune.base.errors import UsageError
-from autotune.catalog import Rule, data_folder, read_yaml_mapping
+from autotune.base.yaml_text import read_yaml_mapping
+from autotune.catalog import Rule, data_folder
 from autotune.space._definition import Definition, parse_definition
 from autotune.spec import ArgumentValue
 

@@ -8,7 +8,8 @@ from functools import lru_cache
 
 from autotune.base.errors import UsageError
 from autotune.base.suggest import nearest
-from autotune.catalog import data_folder, read_yaml_mapping
+from autotune.base.yaml_text import read_yaml_mapping
+from autotune.catalog import data_folder
 
 
 def normalise(name: str) -> str:

@@ -9,13 +9,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from autotune.base.errors import UsageError
 from autotune.base.suggest import did_you_mean
 from autotune.base.units import parse_duration
-from autotune.base.yaml_text import parse_yaml
+from autotune.base.yaml_text import read_yaml_mapping
 from autotune.spec._model import Spec
 from autotune.spec.argument import ArgumentValue
 from autotune.spec.load import LoadLevel
@@ -103,14 +102,7 @@ def read_study_file(path: Path) -> dict[str, Any]:
     Raises:
         UsageError: the file cannot be read, is not a mapping, or has an unknown key.
     """
-    try:
-        document = parse_yaml(path.read_text())
-    except OSError as error:
-        raise UsageError(f"study file {path}: {error.strerror or error}.", "Check the path.") from error
-    except yaml.YAMLError as error:
-        raise UsageError(f"study file {path}: not valid YAML ({_first_line(error)}).", "Mend the file.") from error
-    if not isinstance(document, dict):
-        raise UsageError(f"study file {path}: expected a mapping of keys.", f"Known keys: {', '.join(sorted(_KEYS))}.")
+    document = read_yaml_mapping(path)
     for key in document:
         if key not in _KEYS:
             raise UsageError(f"study file {path}: unknown key '{key}'.", did_you_mean(str(key), _KEYS))
@@ -166,7 +158,3 @@ def validated(kind: type[SpecT], values: Mapping[str, Any]) -> SpecT:
         given = first.get("input")
         shown = f" (got {given!r})" if isinstance(given, (str, int, float)) else ""
         raise UsageError(f"{where}: {first['msg'].removeprefix('Value error, ')}{shown}.", "Correct it.") from error
-
-
-def _first_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:160]

@@ -85,8 +85,8 @@ def test_bad_input_is_one_line_that_names_it(changes: dict[str, object], named: 
         ("workload: {input_tokens: 9:3, output_tokens: 1}", "9:3"),
         ("name: a b", "name"),
         ("sampler: magic", "sampler"),
-        ("- a list", "study file"),
-        ("a: [", "study file"),
+        ("- a list", "study.yaml"),
+        ("a: [", "study.yaml"),
     ],
 )
 def test_a_wrong_study_file_is_refused_by_key(tmp_path: Path, line: str, named: str) -> None:
