@@ -60,8 +60,8 @@ class EngineMetricsDevice:
     ``preemptions``, ``prompt_tokens``, ``generation_tokens``, ``requests_finished``,
     ``prefix_cache_queries``, ``prefix_cache_hits`` (tokens), ``iterations``, ``iteration_tokens``,
     ``queue_seconds``, ``prefill_seconds``, ``decode_seconds`` (summed over requests),
-    ``draft_tokens``, ``accepted_tokens`` (speculation), ``simulator_lag_seconds`` (wall seconds by which the
-    simulated engine is behind its clock). What the engine does not report is None.
+    ``draft_tokens``, ``accepted_tokens`` (speculation), ``simulator_lag_seconds`` (engine seconds by
+    which the simulated engine is behind its clock). What the engine does not report is None.
 
     Args:
         url: base URL without a path, e.g. ``http://127.0.0.1:8000``.
