@@ -57,6 +57,7 @@ def trial_setup(context: StudyContext, selection: EngineSelection, keeper: Keepe
         seed=context.spec.seed,
         make_generator=make_generator,
         make_devices=lambda running: engine_devices(running, selection),
+        time_scale=context.time_scale,
         on_probe=keeper.keep_probe,
         on_failure=keeper.keep_failure,
     )

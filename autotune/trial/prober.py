@@ -78,6 +78,8 @@ class Prober:
     seed: int
     events: ProbeEvents
     on_probe: Callable[[TrialOrder, ProbeDocument], None]
+    time_scale: float = 1.0
+    """Engine seconds per wall second."""
     probes: list[ProbeDocument] = field(default_factory=list)
     _records: list[tuple[int, float, Sequence[RequestRecord]]] = field(default_factory=list)
     _telemetry: list[Telemetry] = field(default_factory=list)
@@ -150,7 +152,9 @@ class Prober:
     ) -> ProbeDocument:
         document = describe_probe(index, purpose, run, verdict)
         summary = telemetry.summary()
-        validity = judge_validity(telemetry, run.client, slo=self.slo, duration=run.ended - run.started)
+        validity = judge_validity(
+            telemetry, run.client, slo=self.slo, duration=run.ended - run.started, scale=self.time_scale
+        )
         update: dict[str, object] = {
             "telemetry": {k: dict(v) for k, v in summary.items()},
             "valid": validity.valid,

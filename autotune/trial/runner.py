@@ -33,6 +33,8 @@ class TrialSetup:
     seed: int
     make_generator: Callable[[Target], LoadGenerator]
     make_devices: Callable[[RunningEngine], Sequence[Device]]
+    time_scale: float = 1.0
+    """Engine seconds per wall second."""
     environment: dict[str, str] = field(default_factory=dict)
     start_deadline: float = 1200.0
     first_start_deadline: float = 1800.0
@@ -128,6 +130,7 @@ class TrialRunner:
             seed=self.setup.seed,
             events=self.events,
             on_probe=self.setup.on_probe,
+            time_scale=self.setup.time_scale,
         )
 
     async def _measure(self, order: TrialOrder, prober: Prober) -> Measured:
