@@ -7,7 +7,6 @@ virtual run as fast as it can; both see the same engine.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -156,6 +155,17 @@ class EngineCore:
         return len(self.scheduler.waiting) + len(self._arriving)
 
     @property
+    def waiting_tokens(self) -> int:
+        """Prompt tokens of the requests that have not been scheduled yet."""
+        return sum(sequence.prompt_tokens for sequence in (*self.scheduler.waiting, *self._arriving))
+
+    def pause(self, seconds: float) -> None:
+        """Do nothing for a while once the step in flight has ended."""
+        self.free_at += seconds
+        if self._in_flight is not None:
+            self._in_flight.end += seconds
+
+    @property
     def idle(self) -> bool:
         """True when nothing is in the engine or on its way out."""
         return not (self._in_flight or self._arriving or self.scheduler.has_work or self.outbox)
@@ -206,13 +216,18 @@ class EngineCore:
             return max(self.free_at, self._arriving[0].arrived)
         return None
 
-    def quiet_until(self) -> float:
-        """An estimate of the moment of the next first or last token, from the last step's time."""
-        steps = self.scheduler.steps_to_next_end
-        now = self._in_flight.end if self._in_flight is not None else self.free_at
-        if self.scheduler.prefilling or self.scheduler.waiting or self._arriving or steps is None:
-            return now
-        return now + (steps - 1) * self.last_step_s
+    def next_edge(self) -> float | None:
+        """When the next first or last token is expected; None when the engine sleeps.
+
+        Exact for the step in flight; beyond it an estimate from the last step's time, never later than one step
+        after the next change of the batch.
+        """
+        flight = self._in_flight
+        if flight is None:
+            return self.next_moment()
+        if flight.plan.first_tokens or flight.plan.finished or self._arriving:
+            return flight.end
+        return flight.end + self.scheduler.quiet_steps() * self.last_step_s
 
     # -- steps
 
@@ -315,9 +330,3 @@ class EngineCore:
         total = len(ends) * work
         remaining = work * np.arange(len(ends), 0, -1)
         self.api.free_at = max(self.api.free_at + total, float(np.max(ends + remaining)))
-
-
-def drain(core: EngineCore) -> Iterator[StepOutput]:
-    """Take every output off the core's outbox."""
-    while core.outbox:
-        yield core.outbox.popleft()

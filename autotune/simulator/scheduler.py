@@ -308,11 +308,6 @@ class Scheduler:
             self._next_end = min(self._ends)
         return self._next_end
 
-    @property
-    def steps_to_next_end(self) -> int | None:
-        """Steps until the next decoding sequence ends, None when none decodes."""
-        return self._next_end_step() - self.steps if self._ends else None
-
     def _preempt_last(self, plan: StepPlan, *, allocated: bool) -> Sequence:
         """Put the latest running sequence back to the front of the queue; its full blocks stay in the prefix cache.
 
