@@ -1,0 +1,173 @@
+"""The default, vLLM's own modes and the winner side by side, each on the best footing there is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from autotune.report.lookup import Standing, configuration_key, default_trial
+from autotune.report.words import configuration_words
+from autotune.spec import ArgumentValue
+from autotune.store.result import BestDocument, Outcome, Role, StudyDocument, TrialDocument
+
+_FIGURES = (
+    "capacity_rps",
+    "output_tokens_per_s",
+    "total_tokens_per_s",
+    "p50_latency_s",
+    "p99_latency_s",
+    "p99_ttft_s",
+    "p99_tpot_s",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One configuration with its figures at the load that it carries under the objective."""
+
+    label: str
+    standing: Standing
+    arguments: Mapping[str, ArgumentValue]
+    outcome: Outcome
+    reason: str
+    footing: str
+    """What the figures rest on: ``confirmed in 3 runs``, ``one run``, ``could not run``."""
+    requests: int
+    capacity_rps: float | None = None
+    output_tokens_per_s: float | None = None
+    total_tokens_per_s: float | None = None
+    p50_latency_s: float | None = None
+    p99_latency_s: float | None = None
+    p99_ttft_s: float | None = None
+    p99_tpot_s: float | None = None
+    gain_percent: float | None = None
+    """Capacity against the default's on the same footing."""
+    trial: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmedConfiguration:
+    """One configuration's confirmation runs by round; capacity None where a run gave none."""
+
+    label: str
+    standing: Standing
+    capacities: tuple[tuple[int, float | None], ...]
+    mean_capacity: float | None
+    requests: int
+
+
+def confirmation_runs(document: StudyDocument, arguments: Mapping[str, ArgumentValue]) -> list[TrialDocument]:
+    """The measured confirmation trials of a configuration."""
+    key = configuration_key(arguments)
+    return [
+        trial
+        for trial in document.trials
+        if trial.role is Role.CONFIRMATION
+        and trial.outcome is Outcome.MEASURED
+        and configuration_key(trial.arguments) == key
+    ]
+
+
+def comparison(document: StudyDocument) -> list[Row]:
+    """Baselines in order of number, then the winner unless it is one of them."""
+    default = default_trial(document)
+    best_key = configuration_key(document.best.arguments) if document.best is not None else None
+    rows = []
+    baselines = [t for t in document.trials if t.role is Role.BASELINE]
+    for trial in baselines:
+        key = configuration_key(trial.arguments)
+        if key == best_key and document.best is not None:
+            rows.append(_best_row(document, document.best, trial.label or "default", default))
+        else:
+            standing = Standing.DEFAULT if default is trial else Standing.BASELINE
+            rows.append(_trial_row(document, trial, standing, default))
+    if document.best is not None and all(configuration_key(t.arguments) != best_key for t in baselines):
+        rows.append(_best_row(document, document.best, "winner", default))
+    return rows
+
+
+def _trial_row(document: StudyDocument, trial: TrialDocument, standing: Standing, default: TrialDocument | None) -> Row:
+    confirmed = confirmation_runs(document, trial.arguments)
+    measured = confirmed or ([trial] if trial.outcome is Outcome.MEASURED else [])
+    figures = {name: _mean(measured, name) for name in _FIGURES}
+    footing = f"confirmed in {len(confirmed)} runs" if confirmed else "one run" if measured else "could not run"
+    return Row(
+        label=trial.label or f"trial {trial.number}",
+        standing=standing,
+        arguments=trial.arguments,
+        outcome=trial.outcome,
+        reason=trial.reason,
+        footing=footing,
+        requests=sum(t.requests for t in measured),
+        gain_percent=None
+        if standing is Standing.DEFAULT
+        else _gain(figures["capacity_rps"], _reference(document, default, bool(confirmed))),
+        trial=trial.number,
+        **figures,
+    )
+
+
+def _best_row(document: StudyDocument, best: BestDocument, label: str, default: TrialDocument | None) -> Row:
+    runs = len(confirmation_runs(document, best.arguments))
+    gain = document.verdict.gain_percent
+    if gain is None and (default is None or configuration_key(default.arguments) != configuration_key(best.arguments)):
+        gain = _gain(best.capacity_rps, _reference(document, default, best.confirmed))
+    return Row(
+        label=label,
+        standing=Standing.WINNER,
+        arguments=best.arguments,
+        outcome=Outcome.MEASURED,
+        reason="",
+        footing=f"confirmed in {runs} runs" if best.confirmed else "from the search, not confirmed",
+        requests=best.requests,
+        gain_percent=gain,
+        trial=best.number,
+        **{name: getattr(best, name) for name in _FIGURES},
+    )
+
+
+def _reference(document: StudyDocument, default: TrialDocument | None, confirmed: bool) -> float | None:
+    if default is None:
+        return None
+    runs = confirmation_runs(document, default.arguments) if confirmed else []
+    return _mean(runs, "capacity_rps") if runs else default.capacity_rps
+
+
+def _gain(capacity: float | None, reference: float | None) -> float | None:
+    return None if capacity is None or not reference else 100 * (capacity / reference - 1)
+
+
+def _mean(trials: Sequence[TrialDocument], name: str) -> float | None:
+    values = [value for trial in trials if (value := getattr(trial, name)) is not None]
+    return fmean(values) if values else None
+
+
+def confirmation(document: StudyDocument) -> list[ConfirmedConfiguration]:
+    """Every configuration that was confirmed: the winner first, then the default, then the other finalists."""
+    trials = [t for t in document.trials if t.role is Role.CONFIRMATION]
+    best_key = configuration_key(document.best.arguments) if document.best is not None else None
+    groups: dict[tuple[tuple[str, str], ...], list[TrialDocument]] = {}
+    for trial in trials:
+        groups.setdefault(configuration_key(trial.arguments), []).append(trial)
+    default = default_trial(document)
+    default_key = configuration_key(default.arguments) if default is not None else None
+    found = []
+    for key, runs in groups.items():
+        standing = Standing.WINNER if key == best_key else Standing.DEFAULT if key == default_key else Standing.FINALIST
+        found.append(
+            ConfirmedConfiguration(
+                label=_confirmed_label(runs[0], standing),
+                standing=standing,
+                capacities=tuple((run.block if run.block is not None else 0, run.capacity_rps) for run in runs),
+                mean_capacity=_mean(runs, "capacity_rps"),
+                requests=sum(run.requests for run in runs),
+            )
+        )
+    order = list(Standing)
+    return sorted(found, key=lambda c: order.index(c.standing))
+
+
+def _confirmed_label(trial: TrialDocument, standing: Standing) -> str:
+    words = configuration_words(trial)
+    return f"{standing.value}: {words}" if standing is Standing.WINNER else words

@@ -1,0 +1,54 @@
+"""Which configuration is which in a study: the winner, the default, a baseline, a finalist."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from autotune.spec import ArgumentValue
+from autotune.store.result import Outcome, Role, StudyDocument, TrialDocument
+
+_BARE_DEFAULT = "vllm-default"
+
+
+class Standing(StrEnum):
+    """What a configuration is to the study."""
+
+    WINNER = "winner"
+    DEFAULT = "default"
+    BASELINE = "baseline"
+    FINALIST = "finalist"
+    OTHER = "other"
+
+
+def configuration_key(arguments: Mapping[str, ArgumentValue]) -> tuple[tuple[str, str], ...]:
+    """Equal for equal configurations, whatever the order of their arguments."""
+    return tuple(sorted((name, repr(value)) for name, value in arguments.items()))
+
+
+def default_trial(document: StudyDocument) -> TrialDocument | None:
+    """The baseline that stands for vLLM's defaults: the first that was measured, else the first of all."""
+    plain = [t for t in document.trials if t.role is Role.BASELINE and t.label.startswith(_BARE_DEFAULT)]
+    measured = [t for t in plain if t.outcome is Outcome.MEASURED]
+    return next(iter(measured or plain), None)
+
+
+def standings(document: StudyDocument) -> dict[tuple[tuple[str, str], ...], Standing]:
+    """What each configuration is to the study; the first that applies counts."""
+    found: dict[tuple[tuple[str, str], ...], Standing] = {}
+    if document.best is not None:
+        found[configuration_key(document.best.arguments)] = Standing.WINNER
+    default = default_trial(document)
+    if default is not None:
+        found.setdefault(configuration_key(default.arguments), Standing.DEFAULT)
+    for trial in document.trials:
+        if trial.role is Role.BASELINE:
+            found.setdefault(configuration_key(trial.arguments), Standing.BASELINE)
+        elif trial.role is Role.CONFIRMATION:
+            found.setdefault(configuration_key(trial.arguments), Standing.FINALIST)
+    return found
+
+
+def bare_default(document: StudyDocument) -> TrialDocument | None:
+    """The trial of vLLM without any flag, where there is one."""
+    return next((t for t in document.trials if t.role is Role.BASELINE and t.label == _BARE_DEFAULT), None)

@@ -1,0 +1,154 @@
+"""The data of the report's pictures, apart from how they are drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from autotune.base.units import parse_duration
+from autotune.report import figures
+from autotune.report.lookup import Standing, configuration_key, standings
+from autotune.report.words import cause_words, configuration_words, flags_words
+from autotune.store.result import Outcome, ProbeDocument, Role, StudyDocument, TrialDocument
+
+_KEPT_PERCENTILES = ("p50", "p90", "p99")
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """One probe: ``load`` in req/s (open loop) or requests at once (closed), ``value`` in seconds."""
+
+    load: float
+    value: float
+    decision: str
+    requests: int
+    trial: int
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """All probes of one configuration, in order of load."""
+
+    label: str
+    standing: Standing
+    points: tuple[CurvePoint, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyPicture:
+    """Latency against load for one objective and one kind of loop."""
+
+    title: str
+    value_title: str
+    load_title: str
+    limit_s: float
+    curves: tuple[Curve, ...]
+    left_out: int
+    """Probes that were invalid, and are not shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPoint:
+    """One trial; ``value`` None where it has no capacity."""
+
+    number: int
+    value: float | None
+    outcome: Outcome
+    role: Role
+    dominated: bool
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityHistory:
+    """Capacity by trial, and the best so far over baselines and search."""
+
+    points: tuple[HistoryPoint, ...]
+    best_so_far: tuple[tuple[int, float], ...] = field(default=())
+
+
+def latency_pictures(document: StudyDocument) -> list[LatencyPicture]:
+    """One picture for each objective and each kind of loop that has probes."""
+    pictures = []
+    for key, limit in document.slo.items():
+        percentile, _, metric = key.partition("_")
+        kept = percentile if percentile in _KEPT_PERCENTILES else "p99"
+        name = f"{kept.upper()} {metric if metric == 'latency' else metric.upper()}"
+        for loop, load_title in (("open", "load, req/s"), ("closed", "load, requests at once")):
+            curves, left_out = _curves(document, f"{kept}_{metric}_s", loop)
+            if curves:
+                pictures.append(
+                    LatencyPicture(
+                        title=f"{name} against {'rate' if loop == 'open' else 'concurrency'}",
+                        value_title=f"{name}, s",
+                        load_title=load_title,
+                        limit_s=parse_duration(limit, key),
+                        curves=tuple(curves),
+                        left_out=left_out,
+                    )
+                )
+    return pictures
+
+
+def _curves(document: StudyDocument, attribute: str, loop: str) -> tuple[list[Curve], int]:
+    by_configuration: dict[tuple[tuple[str, str], ...], list[tuple[TrialDocument, ProbeDocument]]] = {}
+    left_out = 0
+    for trial in document.trials:
+        for probe in trial.probes:
+            if probe.loop != loop:
+                continue
+            if not probe.valid:
+                left_out += 1
+                continue
+            by_configuration.setdefault(configuration_key(trial.arguments), []).append((trial, probe))
+    known = standings(document)
+    curves = []
+    for key, pairs in by_configuration.items():
+        points = [point for trial, probe in pairs if (point := _point(trial, probe, attribute)) is not None]
+        if points:
+            standing = known.get(key, Standing.OTHER)
+            curves.append(
+                Curve(_curve_label(pairs[0][0], standing), standing, tuple(sorted(points, key=lambda p: p.load)))
+            )
+    order = list(Standing)
+    return sorted(curves, key=lambda c: order.index(c.standing)), left_out
+
+
+def _curve_label(trial: TrialDocument, standing: Standing) -> str:
+    if standing is Standing.WINNER:
+        return f"winner: {flags_words(trial.arguments)}"
+    if standing is Standing.OTHER:
+        return f"trial {trial.number}: {flags_words(trial.arguments)}"
+    return configuration_words(trial)
+
+
+def _point(trial: TrialDocument, probe: ProbeDocument, attribute: str) -> CurvePoint | None:
+    value = getattr(probe, attribute, None)
+    load = float(probe.concurrency) if probe.concurrency is not None else probe.realised_rate or probe.rate
+    if value is None or load is None:
+        return None
+    return CurvePoint(load, value, probe.decision, probe.requests, trial.number)
+
+
+def capacity_history(document: StudyDocument) -> CapacityHistory:
+    """Every trial in order of number."""
+    points = []
+    best = 0.0
+    line: list[tuple[int, float]] = []
+    for trial in sorted(document.trials, key=lambda t: t.number):
+        value = trial.capacity_rps if trial.outcome is Outcome.MEASURED else None
+        points.append(
+            HistoryPoint(trial.number, value, trial.outcome, trial.role, trial.dominated, _history_words(trial, value))
+        )
+        if value is not None and value > best and trial.role is not Role.CONFIRMATION:
+            best = value
+            line.append((trial.number, best))
+    if line and points[-1].number > line[-1][0]:
+        line.append((points[-1].number, best))
+    return CapacityHistory(tuple(points), tuple(line))
+
+
+def _history_words(trial: TrialDocument, value: float | None) -> str:
+    head = f"trial {trial.number}, {configuration_words(trial)}: "
+    if trial.outcome is not Outcome.MEASURED:
+        return f"{head}{trial.outcome.value}, {cause_words(trial.reason)}"
+    return f"{head}{figures.rate(value)}{', dropped early' if trial.dominated else ''}"
