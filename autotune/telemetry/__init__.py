@@ -5,7 +5,15 @@ from autotune.telemetry._processes import process_tree
 from autotune.telemetry.data import ColumnSummary, DeviceHealth, Row, Summary, Telemetry
 from autotune.telemetry.device import Device, DeviceError, Sample
 from autotune.telemetry.engine_metrics import EngineMetricsDevice
-from autotune.telemetry.gpus import GpuInfo, GpuProcess, detect_gpu, gpu_memory_used, gpu_processes, list_gpus
+from autotune.telemetry.gpus import (
+    GpuInfo,
+    GpuProcess,
+    detect_gpu,
+    driver_cuda_version,
+    gpu_memory_used,
+    gpu_processes,
+    list_gpus,
+)
 from autotune.telemetry.host import HostDevice
 from autotune.telemetry.nvml_device import NvmlDevice
 from autotune.telemetry.prometheus import MetricPoint, parse_metrics
@@ -30,6 +38,7 @@ __all__ = [
     "Telemetry",
     "decode_reasons",
     "detect_gpu",
+    "driver_cuda_version",
     "gpu_memory_used",
     "gpu_processes",
     "list_gpus",

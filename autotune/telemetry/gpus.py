@@ -56,6 +56,16 @@ def detect_gpu(index: int = 0) -> str | None:
     return next((gpu.name for gpu in list_gpus() if gpu.index == index), None)
 
 
+def driver_cuda_version() -> tuple[int, int] | None:
+    """Newest CUDA that the driver supports, e.g. (13, 0); None without NVML."""
+    try:
+        with _nvml.session() as nvml:
+            version = _nvml.read(nvml, nvml.nvmlSystemGetCudaDriverVersion)
+    except DeviceError:
+        return None
+    return None if not version else (int(version) // 1000, int(version) % 1000 // 10)
+
+
 def gpu_memory_used(gpu: int | str) -> int | None:
     """Bytes taken on a GPU (index or UUID) by anybody.
 

@@ -174,6 +174,9 @@ class FakeNvml(ModuleType):
     def nvmlSystemGetDriverVersion(self) -> str:
         return "580.95.05"
 
+    def nvmlSystemGetCudaDriverVersion(self) -> int:
+        return 13000
+
     def nvmlDeviceGetCount(self) -> int:
         return len(self.gpus)
 

@@ -12,6 +12,7 @@ from autotune.telemetry import (
     NvmlDevice,
     decode_reasons,
     detect_gpu,
+    driver_cuda_version,
     gpu_memory_used,
     gpu_processes,
     list_gpus,
@@ -172,6 +173,7 @@ def test_listing(nvml: FakeNvml) -> None:
     assert gpu.memory_total_gib == 15
     assert detect_gpu() == "Tesla T4"
     assert detect_gpu(3) is None
+    assert driver_cuda_version() == (13, 0)
     assert nvml_problem() is None
     assert nvml.opened == 0
 
@@ -212,6 +214,7 @@ def test_no_nvml_is_one_sentence(error: str, words: str) -> None:
         assert gpu_memory_used(0) is None
         assert gpu_processes(0) is None
         assert detect_gpu() is None
+        assert driver_cuda_version() is None
         with pytest.raises(DeviceError, match=words):
             NvmlDevice(0).open()
 
