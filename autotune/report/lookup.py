@@ -8,7 +8,8 @@ from enum import StrEnum
 from autotune.spec import ArgumentValue
 from autotune.store.result import Outcome, Role, StudyDocument, TrialDocument
 
-_BARE_DEFAULT = "vllm-default"
+DEFAULT_LABEL = "vllm-default"
+"""Label of vLLM without any flag; with the context fitted it begins so."""
 
 
 class Standing(StrEnum):
@@ -28,7 +29,7 @@ def configuration_key(arguments: Mapping[str, ArgumentValue]) -> tuple[tuple[str
 
 def default_trial(document: StudyDocument) -> TrialDocument | None:
     """The baseline that stands for vLLM's defaults: the first that was measured, else the first of all."""
-    plain = [t for t in document.trials if t.role is Role.BASELINE and t.label.startswith(_BARE_DEFAULT)]
+    plain = [t for t in document.trials if t.role is Role.BASELINE and t.label.startswith(DEFAULT_LABEL)]
     measured = [t for t in plain if t.outcome is Outcome.MEASURED]
     return next(iter(measured or plain), None)
 
@@ -51,4 +52,4 @@ def standings(document: StudyDocument) -> dict[tuple[tuple[str, str], ...], Stan
 
 def bare_default(document: StudyDocument) -> TrialDocument | None:
     """The trial of vLLM without any flag, where there is one."""
-    return next((t for t in document.trials if t.role is Role.BASELINE and t.label == _BARE_DEFAULT), None)
+    return next((t for t in document.trials if t.role is Role.BASELINE and t.label == DEFAULT_LABEL), None)
