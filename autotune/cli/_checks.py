@@ -107,6 +107,9 @@ def _check_gpus(request: Request) -> Iterator[Finding]:
             yield Finding("gpu", State.OK, "No GPU is needed for the simulated engine.")
         return
     gpus = list_gpus()
+    if not gpus:
+        yield Finding("nvml", bad, "NVML counts GPUs but opens none.", "Give this user permission on /dev/nvidia*.")
+        return
     yield Finding("nvml", State.OK, f"NVML works; driver {gpus[0].driver or 'unknown'}.")
     for gpu in gpus:
         yield from _describe_gpu(gpu)

@@ -197,6 +197,14 @@ def test_old_pynvml_in_vllms_environment(tmp_path: Path, vllm: Callable[[str], N
     assert "site-packages" in findings["pynvml"][0][1]
 
 
+@pytest.mark.usefixtures("no_vllm")
+def test_a_gpu_that_may_not_be_opened() -> None:
+    with installed(FakeNvml([FakeGpu()], errors={"nvmlDeviceGetHandleByIndex": "NVMLError_NoPermission"})):
+        code, findings = run("--gpu", "t4")
+    assert code == 4
+    assert "/dev/nvidia" in findings["nvml"][0][1]
+
+
 @pytest.mark.usefixtures("no_gpu", "no_vllm")
 def test_a_container_with_little_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     real = shutil.disk_usage
