@@ -2,6 +2,7 @@
 
 from autotune.space.arguments import explain_argument, normalise, to_argv
 from autotune.space.build import build_space
+from autotune.space.feasibility import Feasibility, Layer, Refusal, TrialEvidence
 from autotune.space.memory import MemoryModel, MemoryPrediction
 from autotune.space.parameter import UNSET, ChoiceParameter, FloatParameter, IntParameter, Parameter
 from autotune.space.resolve import Resolver, max_model_len
@@ -11,14 +12,18 @@ from autotune.space.space import SearchSpace
 __all__ = [
     "UNSET",
     "ChoiceParameter",
+    "Feasibility",
     "FloatParameter",
     "IntParameter",
+    "Layer",
     "MemoryModel",
     "MemoryPrediction",
     "Parameter",
+    "Refusal",
     "Resolver",
     "RuleBook",
     "SearchSpace",
+    "TrialEvidence",
     "Violation",
     "build_space",
     "explain_argument",

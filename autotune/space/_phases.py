@@ -30,6 +30,8 @@ class Unknown(IntEnum):
     """GiB of libraries and workspaces."""
     RUNTIME = 7
     """GiB that only load brings to light."""
+    KV = 8
+    """Factor on our estimate of a token's KV cache: padding, layers of several kinds."""
 
 
 #: Unknowns that belong to the GPU rather than to the model.
@@ -79,7 +81,8 @@ def phases(asked: Demand, graphs_counted: bool, fragmentation: float) -> list[Ph
     if asked.fixed_kv is None:
         outside = 1.0 - asked.utilization
         busy = [Phase("gpu_memory_busy", vector({Unknown.TOTAL: outside, Unknown.CONTEXT: -1.0}), 0.0)]
-        kv_cache = Phase("oom_kv_cache", vector(kv_row(asked, graphs_counted)), -asked.needed_kv - buffers)
+        needed = {**kv_row(asked, graphs_counted), Unknown.KV: -asked.needed_kv}
+        kv_cache = Phase("oom_kv_cache", vector(needed), -buffers)
         captured = {
             Unknown.TOTAL: outside,
             Unknown.CONTEXT: -1.0,
@@ -90,7 +93,7 @@ def phases(asked: Demand, graphs_counted: bool, fragmentation: float) -> list[Ph
         beside = 0.0
     else:
         busy = []
-        kv_cache = Phase("oom_kv_cache", np.zeros(len(Unknown)), asked.fixed_kv - asked.needed_kv)
+        kv_cache = Phase("oom_kv_cache", vector({Unknown.KV: -asked.needed_kv}), asked.fixed_kv)
         captured = {**loaded, Unknown.OVERHEAD: -1.0, Unknown.GRAPHS: -asked.graphs}
         beside = -asked.fixed_kv - buffers
     serving = {

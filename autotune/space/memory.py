@@ -1,6 +1,6 @@
 """Whether a configuration fits into a GPU's memory, predicted before the launch and corrected by every start.
 
-The engine's memory is a linear function of eight unknowns: the total that CUDA sees, what the CUDA context
+The engine's memory is a linear function of nine unknowns: the total that CUDA sees, what the CUDA context
 takes, factors on our estimates of weights, activations and graphs, what the engine sets aside for graphs
 before it captures them, a fixed overhead, and what only load brings to light. They start from priors that are
 as wide as the sources differ. Every figure that an engine prints while starting narrows them, and so does
@@ -36,17 +36,21 @@ _PRIOR_SD = {
     Unknown.SET_ASIDE: 0.35,
     Unknown.OVERHEAD: 0.3,
     Unknown.RUNTIME: 0.2,
+    Unknown.KV: 0.01,
 }
 #: Wider where the checkpoint or the flag quantizes: formats differ in what they leave alone.
 _QUANTIZED_WEIGHTS_SD = 0.05
+#: Wider where layers keep different spans: how the engine groups them decides what is padded.
+_MIXED_KV_SD = 0.25
 #: Overhead beside libraries: sampling and attention workspaces.
 _WORKSPACE_GIB = 0.25
 #: What a printed figure says beyond rounding, in GiB and as a share of activations and graphs: other
 #: configurations do not follow the form of our estimates exactly.
 _FIGURE_SD = 0.03
 _FORM_SHARE = 0.06
-#: Standard deviations of doubt that a refusal must exceed: chosen by benchmarks/feasibility.py.
-CERTAINTY = 2.0
+#: Standard deviations of doubt that a refusal must exceed. Both goals (at least 90 % of the failures refused, at
+#: most 1 % of what runs) hold here for six seeds of benchmarks/feasibility.py; at 1.5 the first fails, at 1.2 the second.
+CERTAINTY = 1.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,8 @@ class MemoryModel:
             deviations[Unknown.TOTAL] = 0.01
         if model.quantization is not None:
             deviations[Unknown.WEIGHTS] = _QUANTIZED_WEIGHTS_SD
+        if model.sliding_window is not None:
+            deviations[Unknown.KV] = _MIXED_KV_SD
         self._belief = Belief(mean, deviations)
 
     def inherit(self, other: MemoryModel) -> None:
@@ -165,9 +171,10 @@ class MemoryModel:
             missing = (workload.longest_sequence - asked.max_model_len) * asked.kv_bytes_per_token / GIB
             found.append(PhaseOutlook("invalid_config", -missing, 0.0))
         elif workload is not None and asked.automatic_length and asked.fixed_kv is None:
-            needed = workload.longest_sequence * asked.kv_bytes_per_token / GIB + asked.communication
-            row = vector(kv_row(asked, self._graphs_counted))
-            found.append(PhaseOutlook("oom_kv_cache", *self._spare(Phase("oom_kv_cache", row, -needed))))
+            needed = workload.longest_sequence * asked.kv_bytes_per_token / GIB
+            row = vector({**kv_row(asked, self._graphs_counted), Unknown.KV: -needed})
+            phase = Phase("oom_kv_cache", row, -asked.communication)
+            found.append(PhaseOutlook(phase.cause, *self._spare(phase)))
         return found
 
     def calibrate(
@@ -177,6 +184,7 @@ class MemoryModel:
         weights_gib: float | None = None,
         kv_gib: float | None = None,
         graphs_gib: float | None = None,
+        kv_tokens: int | None = None,
     ) -> None:
         """Learn from what an engine printed while it started with these arguments; None for what it did not say."""
         asked = self.demand(arguments, None)
@@ -187,15 +195,26 @@ class MemoryModel:
         if graphs_gib is not None and asked.graphs > 0:
             noise = _FIGURE_SD + _FORM_SHARE * asked.graphs
             self._belief.observe(vector({Unknown.GRAPHS: asked.graphs}), graphs_gib, noise)
+        if kv_gib is not None and kv_tokens:
+            estimate = asked.kv_bytes_per_token * kv_tokens / GIB
+            self._belief.observe(vector({Unknown.KV: estimate}), kv_gib, 0.01 * kv_gib)
         if kv_gib is not None and asked.fixed_kv is None:
             noise = _FIGURE_SD + _FORM_SHARE * (asked.activation + asked.graphs)
             self._belief.observe(vector(kv_row(asked, self._graphs_counted)), kv_gib + asked.communication, noise)
 
-    def observe_outcome(self, arguments: Arguments, workload: Workload | None, cause: str | None) -> None:
+    def observe_outcome(
+        self,
+        arguments: Arguments,
+        workload: Workload | None,
+        cause: str | None,
+        *,
+        least_free_gib: float | None = None,
+    ) -> None:
         """Learn from how a trial ended: ``cause`` of the failure, or None when it served its load.
 
         Causes that are not about the GPU's memory teach nothing. A failure says that its phase lacked memory
-        and that the phases before had enough.
+        and that the phases before had enough. ``least_free_gib`` is the least memory that was seen free on the
+        GPU under load: the worst load leaves no more than that.
         """
         if self.gpu.kind == "cpu":
             return
@@ -209,6 +228,10 @@ class MemoryModel:
             if phase.coefficients.any():
                 noise = math.hypot(_FIGURE_SD, self._form(phase))
                 self._belief.observe_sign(phase.coefficients, phase.constant, index < passed, noise)
+        if cause is None and least_free_gib is not None:
+            load = requirements[-1]
+            noise = math.hypot(_FIGURE_SD, self._form(load))
+            self._belief.observe_sign(load.coefficients, load.constant - least_free_gib, False, noise)
 
     def _spare(self, phase: Phase) -> tuple[float, float]:
         """Memory left in a phase, and its standard deviation; no doubt where nothing is unknown."""
@@ -229,7 +252,7 @@ class MemoryModel:
     def _prediction(self, asked: Demand, outlook: PhaseOutlook | None, *, hopeless: bool) -> MemoryPrediction:
         mean = self._belief.mean
         kv = self._kv_gib(asked)
-        tokens = int(kv * GIB / asked.kv_bytes_per_token)
+        tokens = int(kv * GIB / (asked.kv_bytes_per_token * float(mean[Unknown.KV])))
         fails = outlook is not None and outlook.spare < 0
         return MemoryPrediction(
             fits=not fails,
@@ -268,7 +291,8 @@ class MemoryModel:
             )
         if outlook.cause == "oom_kv_cache":
             return (
-                f"one sequence of {asked.max_model_len} tokens needs {asked.needed_kv:.1f} GiB of KV cache and "
+                f"one sequence of {asked.max_model_len} tokens needs "
+                f"{mean[Unknown.KV] * asked.needed_kv:.1f} GiB of KV cache and "
                 f"{self._kv_gib(asked):.1f} GiB are left ({weights}): "
                 "lower max-model-len or raise gpu-memory-utilization."
             )
