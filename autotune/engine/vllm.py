@@ -1,0 +1,107 @@
+"""The real engine: an installed vLLM, found and not imported."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from autotune.base.clock import Clock, WallClock
+from autotune.engine._environment import engine_environment
+from autotune.engine._process import LifeHooks, MemoryProbe, NoHooks
+from autotune.engine._supervised import SupervisedEngine, Supervision, server_arguments, start_engine
+from autotune.engine.api import EngineKind, LaunchRequest
+from autotune.engine.catalogue import ArgumentCatalogue, load_catalogue
+from autotune.engine.installation import VllmInstallation
+from autotune.space import to_argv
+from autotune.spec import Arguments
+from autotune.telemetry import gpu_memory_used
+
+
+class VllmEngine:
+    """Starts engines of one vLLM installation on one GPU.
+
+    Args:
+        installation: what ``detect_vllm`` found.
+        device_uuid: GPU or MIG UUID, or an index in PCI bus order; None leaves ``CUDA_VISIBLE_DEVICES`` alone.
+        clock: wall time unless a test says otherwise.
+        study: name that is put on the processes, so that orphans are known by it.
+        hooks: told of each started and ended process.
+        environment: variables for every engine, over the outer ones.
+        memory_used: bytes taken on the GPU by anybody; NVML is asked unless given.
+        cache_folder: where answers of the installation are kept; the user's cache folder unless given.
+    """
+
+    def __init__(
+        self,
+        installation: VllmInstallation,
+        device_uuid: str | None = None,
+        *,
+        clock: Clock | None = None,
+        study: str = "",
+        hooks: LifeHooks | None = None,
+        environment: Mapping[str, str] | None = None,
+        memory_used: MemoryProbe | None = None,
+        cache_folder: Path | None = None,
+    ) -> None:
+        self.installation = installation
+        self._device = device_uuid
+        self._clock = clock or WallClock()
+        self._environment = dict(environment or {})
+        self._cache_folder = cache_folder
+        self._supervision = Supervision(
+            clock=self._clock,
+            memory_used=memory_used or _probe(device_uuid),
+            hooks=hooks or NoHooks(),
+            study=study,
+        )
+
+    @property
+    def kind(self) -> EngineKind:
+        """Real."""
+        return EngineKind.VLLM
+
+    @property
+    def version(self) -> str:
+        """Version of vLLM."""
+        return self.installation.version
+
+    @property
+    def clock(self) -> Clock:
+        """Wall time."""
+        return self._clock
+
+    @cached_property
+    def catalogue(self) -> ArgumentCatalogue:
+        """The arguments that this installation takes; asked of it once per version."""
+        return load_catalogue(self.installation, self._cache_folder)
+
+    def check(self, arguments: Arguments) -> list[str]:
+        """Reasons why this installation would refuse the arguments."""
+        return self.catalogue.check(arguments)
+
+    async def start(self, request: LaunchRequest) -> SupervisedEngine:
+        """Start an engine and wait until it is ready.
+
+        Raises:
+            EngineStartError: it did not become ready; nothing of it is left running.
+        """
+
+        def command(port: int, served: str) -> Sequence[str]:
+            argv = to_argv(server_arguments(request.arguments, port, served))
+            return self.installation.launch_command(request.model, argv)
+
+        environment = engine_environment(
+            os.environ,
+            model=request.model,
+            devices=self._device,
+            extra={**self._environment, **request.environment},
+        )
+        return await start_engine(request, command, environment, self._supervision)
+
+
+def _probe(device: str | None) -> MemoryProbe:
+    if device is None:
+        return lambda: None
+    return lambda: gpu_memory_used(device)
