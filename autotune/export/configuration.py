@@ -13,8 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from autotune import __version__
 from autotune.base.errors import NoFeasibleConfigurationError, UsageError
 from autotune.base.secrets import is_secret_name, redacted
+from autotune.simulator import VERSION as SIMULATED_VERSION
 from autotune.spec import Arguments, ArgumentValue
-from autotune.store.result import BestDocument, Outcome, StudyDocument, TrialDocument
+from autotune.store.result import BestDocument, Decision, Outcome, StudyDocument, TrialDocument
 
 _WITHOUT_NO_FORM = frozenset(
     {"aggregate-engine-logging", "data-parallel-multi-port-external-lb", "disable-log-stats", "headless"}
@@ -99,8 +100,9 @@ class Configuration:
 
     @property
     def release(self) -> str | None:
-        """The vLLM release that was measured, e.g. ``0.24.0``; None for a build between releases."""
-        match = _RELEASE.search(self.provenance.engine_version)
+        """The vLLM release that was measured or simulated, e.g. ``0.24.0``; None for a build between releases."""
+        version = SIMULATED_VERSION if self.provenance.simulated else self.provenance.engine_version
+        match = _RELEASE.search(version)
         return match.group(1) if match else None
 
 
@@ -139,6 +141,7 @@ def _configuration(
 ) -> Configuration:
     withheld = [name for name in (*source.arguments, *environment) if is_secret_name(name)]
     verdict = document.verdict
+    is_winner = is_best and verdict.decision is Decision.TUNED
     trials = {t.number: t for t in document.trials}
     trial = trials.get(source.number)
     provenance = Provenance(
@@ -157,8 +160,8 @@ def _configuration(
         workload=redacted(document.workload),
         definition=redacted(document.definition),
         decision=verdict.decision.value,
-        gain_percent=verdict.gain_percent if is_best else None,
-        interval_95=verdict.interval_95 if is_best else None,
+        gain_percent=verdict.gain_percent if is_winner else None,
+        interval_95=verdict.interval_95 if is_winner else None,
         confirmed=isinstance(source, BestDocument) and source.confirmed,
         dominated=isinstance(source, TrialDocument) and source.dominated,
         requests=source.requests,
@@ -182,7 +185,7 @@ def _configuration(
 
 def _model(source: str) -> str:
     path = Path(source).expanduser()
-    return str(path.resolve()) if source.startswith((".", "~")) and path.exists() else source
+    return str(path.resolve()) if (path / "config.json").is_file() else source
 
 
 def _says_something(name: str, value: ArgumentValue) -> bool:

@@ -42,7 +42,7 @@ def _lines(configuration: Configuration) -> Iterator[str]:
 
 def engine_words(facts: Provenance) -> str:
     """Kind and version of the engine, e.g. ``vLLM 0.24.0``."""
-    return f"SIMULATED vLLM ({facts.engine_version})" if facts.simulated else f"vLLM {facts.engine_version}"
+    return f"SIMULATED, by autotune {facts.engine_version}" if facts.simulated else f"vLLM {facts.engine_version}"
 
 
 def workload_words(facts: Provenance) -> str:

@@ -51,7 +51,8 @@ def _cards(document: StudyDocument) -> Html | None:
     if document.verdict.gain_percent is not None:
         bounds = figures.interval(document.verdict.interval_95, "%", signed=True)
         gain = figures.percent(document.verdict.gain_percent, signed=True)
-        cards.insert(0, ("Gain in capacity" + label, gain, f"95 % interval {bounds}" if bounds else "no interval"))
+        name = "Gain in capacity" if document.verdict.decision is Decision.TUNED else "Best challenger's gain"
+        cards.insert(0, (name + label, gain, f"95 % interval {bounds}" if bounds else "no interval"))
     return tag(
         "dl",
         (

@@ -9,7 +9,7 @@ from statistics import fmean
 from autotune.report.lookup import Standing, configuration_key, default_trial
 from autotune.report.words import configuration_words
 from autotune.spec import ArgumentValue
-from autotune.store.result import BestDocument, Outcome, Role, StudyDocument, TrialDocument
+from autotune.store.result import BestDocument, Decision, Outcome, Role, StudyDocument, TrialDocument
 
 _FIGURES = (
     "capacity_rps",
@@ -110,8 +110,9 @@ def _trial_row(document: StudyDocument, trial: TrialDocument, standing: Standing
 
 def _best_row(document: StudyDocument, best: BestDocument, label: str, default: TrialDocument | None) -> Row:
     runs = len(confirmation_runs(document, best.arguments))
-    gain = document.verdict.gain_percent
-    if gain is None and (default is None or configuration_key(default.arguments) != configuration_key(best.arguments)):
+    gain = document.verdict.gain_percent if document.verdict.decision is Decision.TUNED else None
+    is_default = default is not None and configuration_key(default.arguments) == configuration_key(best.arguments)
+    if gain is None and not is_default:
         gain = _gain(best.capacity_rps, _reference(document, default, best.confirmed))
     return Row(
         label=label,

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from autotune.base.errors import UsageError
+from autotune.catalog import Gpu, load_gpu
 from autotune.report import figures
 from autotune.report.telemetry import probe_load, statistic
 from autotune.store.result import ProbeDocument, StudyDocument, TrialDocument
@@ -153,13 +155,12 @@ def _roofline(document: StudyDocument, trial: TrialDocument, probe: ProbeDocumen
     steps = statistic(probe, "engine.iterations", "delta")
     tokens = statistic(probe, "engine.iteration_tokens", "delta")
     weights = trial.engine_facts.get("weights_gib")
-    bandwidth = document.gpu.get("memory_bandwidth_gbs")
-    rates = document.gpu.get("tflops")
-    if not steps or not tokens or not weights or not bandwidth or not isinstance(rates, dict):
+    gpu = _catalogue_gpu(document.gpu_name)
+    if not steps or not tokens or not weights or gpu is None:
         return None
     step_s = probe.duration_s / steps
-    memory = weights * _GIB / (bandwidth * 1e9) / step_s
-    matrix_rate = rates.get("bf16") or rates.get("fp16")
+    memory = weights * _GIB / (gpu.memory_bandwidth_gbs * 1e9) / step_s
+    matrix_rate = gpu.tflops.get("bf16") or gpu.tflops.get("fp16")
     # Half-precision weights: two bytes and two floating-point operations per parameter and token.
     compute = weights * _GIB * tokens / steps / (matrix_rate * 1e12) / step_s if matrix_rate else 0.0
     if max(memory, compute) < _ROOFLINE_SHARE:
@@ -170,6 +171,13 @@ def _roofline(document: StudyDocument, trial: TrialDocument, probe: ProbeDocumen
         f" the matrix products {figures.share(min(1.0, compute))} (at the data sheet's rates)",
     )
     return (Limit.MEMORY_BANDWIDTH if memory >= compute else Limit.COMPUTE), evidence
+
+
+def _catalogue_gpu(name: str) -> Gpu | None:
+    try:
+        return load_gpu(name)
+    except UsageError:
+        return None
 
 
 _RULES: tuple[_Rule, ...] = (_client, _kv_space, _host, _latency, _sequences, _roofline)

@@ -20,9 +20,9 @@ def objective_words(document: StudyDocument) -> str:
 
 
 def engine_words(document: StudyDocument) -> str:
-    """``vLLM 0.24.0``, or ``SIMULATED vLLM (0.24.0)``."""
+    """``vLLM 0.24.0``, or that it was simulated and by which version of this program."""
     version = document.engine.version
-    return f"SIMULATED vLLM ({version})" if document.simulated else f"vLLM {version}"
+    return f"engine SIMULATED by autotune {version}" if document.simulated else f"vLLM {version}"
 
 
 def load_words(document: StudyDocument) -> str:

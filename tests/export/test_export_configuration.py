@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from autotune.base.errors import NoFeasibleConfigurationError, UsageError
 from autotune.export import FORMATS, ExportOptions, configuration_of
-from autotune.store.result import EngineDocument, StudyDocument
+from autotune.simulator import VERSION
+from autotune.store.result import Decision, EngineDocument, StudyDocument
 
 
 def test_the_best_carries_its_confirmed_figures(document: StudyDocument) -> None:
@@ -61,7 +64,6 @@ def test_a_study_without_a_best_has_nothing_to_export(document: StudyDocument) -
         ("0.24.0", "0.24.0"),
         ("0.24.0+cpu", "0.24.0"),
         ("vllm-0.32.0rc1", "0.32.0rc1"),
-        ("simulated 0.24.0", "0.24.0"),
         ("0.24.1.dev12+gabcdef", None),
         ("unknown", None),
         ("0.24", None),
@@ -72,6 +74,28 @@ def test_only_releases_have_an_image_of_their_version(
 ) -> None:
     changed = document.model_copy(update={"engine": EngineDocument(kind="vllm", version=version)})
     assert configuration_of(changed).release == release
+
+
+def test_a_simulated_study_takes_the_image_of_the_release_that_is_simulated(document: StudyDocument) -> None:
+    simulated = document.model_copy(update={"engine": EngineDocument(kind="simulated", version="0.1.0")})
+    assert configuration_of(simulated).release == VERSION.partition("+")[0]
+
+
+def test_a_kept_default_claims_no_gain(document: StudyDocument) -> None:
+    verdict = document.verdict.model_copy(update={"decision": Decision.KEEP_DEFAULT})
+    assert configuration_of(document.model_copy(update={"verdict": verdict})).provenance.gain_percent is None
+
+
+def test_a_folder_is_named_by_its_whole_path(
+    document: StudyDocument, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "models" / "tiny"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    local = document.model_copy(update={"model": {"repository": "models/tiny"}})
+    assert configuration_of(local).model == str(folder)
+    assert configuration_of(local).local_model
 
 
 def test_unknown_formats_get_the_nearest_name() -> None:

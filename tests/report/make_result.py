@@ -300,7 +300,7 @@ def make() -> StudyDocument:
         finished="2026-11-30T13:47:05+00:00",
         engine=EngineDocument(
             kind="simulated",
-            version="0.24.0",
+            version="0.1.0",
             time_scale=60,
             command=["python", "-m", "autotune.simulator", "serve"],
         ),
@@ -309,8 +309,6 @@ def make() -> StudyDocument:
             "title": "NVIDIA T4",
             "memory_gib": 15.0,
             "power_w": 70,
-            "memory_bandwidth_gbs": 320,
-            "tflops": {"fp16": 65},
         },
         model={"alias": "qwen3-4b", "repository": "Qwen/Qwen3-4B", "architecture": "Qwen3ForCausalLM", "layers": 36},
         slo=definition.slo.to_mapping(),
