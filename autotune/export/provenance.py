@@ -35,7 +35,7 @@ def _lines(configuration: Configuration) -> Iterator[str]:
     else:
         yield f"Verdict of the study: {facts.decision}"
     if facts.dominated:
-        yield "This trial was dropped early because another was clearly better: its figures are a lower bound."
+        yield "This trial was dropped early because another was clearly better: its figures are rough."
     if configuration.withheld:
         yield f"Secret, so not written here; set it yourself: {', '.join(configuration.withheld)}"
 

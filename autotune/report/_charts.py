@@ -83,7 +83,9 @@ def history_chart(history: CapacityHistory) -> Html:
     def draw(size: Size) -> Html:
         last = max(p.number for p in history.points)
         x = Axis(-0.6, last + 0.6, "trial")
-        drawing = Drawing(size, x, Axis(0.0, high, "capacity, req/s"), "Capacity of each trial")
+        drawing = Drawing(
+            size, x, Axis(0.0, high, history.measure.heading), f"{history.measure.title.capitalize()} of each trial"
+        )
         if confirmation:
             drawing.band(min(confirmation) - 0.5, max(confirmation) + 0.5, "confirmation")
         drawing.line(Line(history.best_so_far, "winner", steps=True))
@@ -94,7 +96,7 @@ def history_chart(history: CapacityHistory) -> Html:
         ("circle", "winner", "measured"),
         ("square", "default", "measured, baseline"),
         ("diamond", "finalist1", "measured, confirmation"),
-        ("circle", "other hollow", "dropped early as clearly below the best (a lower bound)"),
+        ("circle", "other hollow", "dropped early as clearly below the best (a rough estimate)"),
         ("cross", "infeasible", "infeasible: could not run"),
         ("triangle", "fault", "fault: not the configuration's doing"),
     ]

@@ -9,7 +9,7 @@ from autotune.report._html import Html, tag
 from autotune.report._parts import Cell, facts, flags, glued, number_cell, section, serve_command, table, text_cell
 from autotune.report.comparison import Row, comparison, confirmation
 from autotune.report.limits import explain_limit
-from autotune.report.lookup import Standing, configuration_key
+from autotune.report.lookup import Standing, configuration_key, yardstick
 from autotune.spec import ArgumentValue
 from autotune.store.result import BestDocument, Decision, Outcome, Role, StudyDocument, TrialDocument
 
@@ -38,7 +38,6 @@ def _cards(document: StudyDocument) -> Html | None:
         return None
     label = ", simulated" if document.simulated else ""
     cards = [
-        ("Capacity" + label, figures.rate(best.capacity_rps), _default_words(document)),
         ("Output" + label, figures.tokens_per_second(best.output_tokens_per_s), _total_words(best)),
         (
             "P99 latency" + label,
@@ -48,10 +47,16 @@ def _cards(document: StudyDocument) -> Html | None:
         ("P99 TTFT" + label, figures.seconds(best.p99_ttft_s), "time to the first token"),
         ("P99 TPOT" + label, figures.seconds(best.p99_tpot_s), "per further token"),
     ]
+    if best.capacity_rps is not None:
+        cards.insert(0, ("Capacity" + label, figures.rate(best.capacity_rps), _default_words(document)))
     if document.verdict.gain_percent is not None:
         bounds = figures.interval(document.verdict.interval_95, "%", signed=True)
         gain = figures.percent(document.verdict.gain_percent, signed=True)
-        name = "Gain in capacity" if document.verdict.decision is Decision.TUNED else "Best challenger's gain"
+        name = (
+            f"Gain in {yardstick(document).title}"
+            if document.verdict.decision is Decision.TUNED
+            else "Best challenger's gain"
+        )
         cards.insert(0, (name + label, gain, f"95 % interval {bounds}" if bounds else "no interval"))
     return tag(
         "dl",
@@ -159,17 +164,19 @@ def confirmation_section(document: StudyDocument) -> Html | None:
     configurations = confirmation(document)
     if not configurations:
         return None
-    rounds = sorted({block for c in configurations for block, _ in c.capacities})
-    heads = [("configuration", False), *((f"round {r + 1}, req/s", True) for r in rounds), ("mean, req/s", True)]
+    rounds = sorted({block for c in configurations for block, _ in c.values})
+    measure = yardstick(document)
+    unit = measure.unit
+    heads = [("configuration", False), *((f"round {r + 1}, {unit}", True) for r in rounds), (f"mean, {unit}", True)]
     rows = []
     for configuration in configurations:
-        by_round = dict(configuration.capacities)
+        by_round = dict(configuration.values)
         cells = [text_cell(configuration.label), *(number_cell(by_round.get(r)) for r in rounds)]
-        cells.append(number_cell(configuration.mean_capacity))
+        cells.append(number_cell(configuration.mean))
         cells.append(number_cell(float(configuration.requests), f"{configuration.requests:,}"))
         rows.append(({"class_": configuration.standing.value}, cells))
     heads.append(("requests", True))
-    caption = "Capacity of each round, on freshly started engines, in interleaved order, with unseen prompts"
+    caption = f"{measure.title.capitalize()} of each round, on fresh engines, in interleaved order, with unseen prompts"
     return section(
         "confirmation",
         "Confirmation",

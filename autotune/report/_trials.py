@@ -113,7 +113,7 @@ def _trial_cells(trial: TrialDocument, common: Mapping[str, ArgumentValue]) -> l
                 tag("small", remark) if remark else None,
             ]
         ),
-        number_cell(trial.capacity_rps, f"≥ {capacity}" if trial.dominated and trial.capacity_rps else capacity),
+        number_cell(trial.capacity_rps, f"≈ {capacity}" if trial.dominated and trial.capacity_rps else capacity),
         number_cell(trial.output_tokens_per_s),
         number_cell(
             trial.p99_latency_s,
@@ -130,9 +130,9 @@ def _remark(trial: TrialDocument) -> str:
         return f"{words.cause_words(trial.reason)}{early}"
     if trial.dominated:
         return "dropped early: clearly below the best"
-    if trial.slo_margin is not None and trial.slo_margin > 0 and not trial.capacity_rps:
-        return "ran, but missed the objective at every load"
-    return ""
+    if not trial.output_tokens_per_s:
+        return "missed the objective at every load"
+    return "" if trial.launched else "measured before, and reused"
 
 
 _PROBE_HEADS = (

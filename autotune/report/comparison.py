@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from autotune.report.lookup import Standing, configuration_key, default_trial
+from autotune.report.lookup import Standing, configuration_key, default_trial, yardstick
 from autotune.report.words import configuration_words
 from autotune.spec import ArgumentValue
 from autotune.store.result import BestDocument, Decision, Outcome, Role, StudyDocument, TrialDocument
@@ -42,18 +42,18 @@ class Row:
     p99_ttft_s: float | None = None
     p99_tpot_s: float | None = None
     gain_percent: float | None = None
-    """Capacity against the default's on the same footing."""
+    """Output tokens per second at the objective against the default's, on the same footing."""
     trial: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedConfiguration:
-    """One configuration's confirmation runs by round; capacity None where a run gave none."""
+    """One configuration's confirmation runs, round and yardstick's figure; None: the objective was missed."""
 
     label: str
     standing: Standing
-    capacities: tuple[tuple[int, float | None], ...]
-    mean_capacity: float | None
+    values: tuple[tuple[int, float | None], ...]
+    mean: float | None
     requests: int
 
 
@@ -102,7 +102,7 @@ def _trial_row(document: StudyDocument, trial: TrialDocument, standing: Standing
         requests=sum(t.requests for t in measured),
         gain_percent=None
         if standing is Standing.DEFAULT
-        else _gain(figures["capacity_rps"], _reference(document, default, bool(confirmed))),
+        else _gain(figures["output_tokens_per_s"], _reference(document, default, bool(confirmed))),
         trial=trial.number,
         **figures,
     )
@@ -113,7 +113,7 @@ def _best_row(document: StudyDocument, best: BestDocument, label: str, default: 
     gain = document.verdict.gain_percent if document.verdict.decision is Decision.TUNED else None
     is_default = default is not None and configuration_key(default.arguments) == configuration_key(best.arguments)
     if gain is None and not is_default:
-        gain = _gain(best.capacity_rps, _reference(document, default, best.confirmed))
+        gain = _gain(best.output_tokens_per_s, _reference(document, default, best.confirmed))
     return Row(
         label=label,
         standing=Standing.WINNER,
@@ -132,11 +132,11 @@ def _reference(document: StudyDocument, default: TrialDocument | None, confirmed
     if default is None:
         return None
     runs = confirmation_runs(document, default.arguments) if confirmed else []
-    return _mean(runs, "capacity_rps") if runs else default.capacity_rps
+    return _mean(runs, "output_tokens_per_s") if runs else default.output_tokens_per_s
 
 
-def _gain(capacity: float | None, reference: float | None) -> float | None:
-    return None if capacity is None or not reference else 100 * (capacity / reference - 1)
+def _gain(value: float | None, reference: float | None) -> float | None:
+    return None if value is None or not reference else 100 * (value / reference - 1)
 
 
 def _mean(trials: Sequence[TrialDocument], name: str) -> float | None:
@@ -153,6 +153,7 @@ def confirmation(document: StudyDocument) -> list[ConfirmedConfiguration]:
         groups.setdefault(configuration_key(trial.arguments), []).append(trial)
     default = default_trial(document)
     default_key = configuration_key(default.arguments) if default is not None else None
+    measure = yardstick(document)
     found = []
     for key, runs in groups.items():
         standing = Standing.WINNER if key == best_key else Standing.DEFAULT if key == default_key else Standing.FINALIST
@@ -160,8 +161,8 @@ def confirmation(document: StudyDocument) -> list[ConfirmedConfiguration]:
             ConfirmedConfiguration(
                 label=_confirmed_label(runs[0], standing),
                 standing=standing,
-                capacities=tuple((run.block if run.block is not None else 0, run.capacity_rps) for run in runs),
-                mean_capacity=_mean(runs, "capacity_rps"),
+                values=tuple((run.block if run.block is not None else 0, measure.of(run)) for run in runs),
+                mean=_mean(runs, measure.attribute),
                 requests=sum(run.requests for run in runs),
             )
         )

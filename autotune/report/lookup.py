@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
 from autotune.spec import ArgumentValue
-from autotune.store.result import Outcome, Role, StudyDocument, TrialDocument
+from autotune.store.result import BestDocument, Outcome, Role, StudyDocument, TrialDocument
 
 DEFAULT_LABEL = "vllm-default"
 """Label of vLLM without any flag; with the context fitted it begins so."""
@@ -20,6 +21,32 @@ class Standing(StrEnum):
     BASELINE = "baseline"
     FINALIST = "finalist"
     OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Yardstick:
+    """The figure by which a study compares configurations."""
+
+    title: str
+    unit: str
+    attribute: str
+
+    @property
+    def heading(self) -> str:
+        """``capacity, req/s``."""
+        return f"{self.title}, {self.unit}"
+
+    def of(self, figures: TrialDocument | BestDocument) -> float | None:
+        """The figure of one trial or of the best; None where the objective was missed."""
+        value: float | None = getattr(figures, self.attribute)
+        return value or None
+
+
+def yardstick(document: StudyDocument) -> Yardstick:
+    """Capacity in req/s, or output tokens per second where the load was fixed."""
+    if document.load:
+        return Yardstick("output", "tok/s", "output_tokens_per_s")
+    return Yardstick("capacity", "req/s", "capacity_rps")
 
 
 def configuration_key(arguments: Mapping[str, ArgumentValue]) -> tuple[tuple[str, str], ...]:

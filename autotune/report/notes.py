@@ -75,12 +75,14 @@ def _headline(trial: TrialDocument) -> str:
     if trial.outcome is not Outcome.MEASURED:
         early = "" if trial.launched else ", refused before launch"
         return f"{trial.outcome.value}: {words.cause_words(trial.reason)}{early}"
-    if not trial.capacity_rps:
-        return "ran, but missed the objective at every load"
-    least = "at least " if trial.dominated else ""
+    if not trial.output_tokens_per_s:
+        return "missed the objective at every load"
+    about = "about " if trial.dominated else ""
+    rate = "" if trial.capacity_rps is None else f"{figures.rate(trial.capacity_rps)}, "
     tokens = figures.tokens_per_second(trial.output_tokens_per_s)
     dropped = "; dropped early: clearly below the best" if trial.dominated else ""
-    return f"carries {least}{figures.rate(trial.capacity_rps)}, {tokens} out{dropped}"
+    reused = "" if trial.launched else "; measured before, and reused"
+    return f"carries {about}{rate}{tokens} out{dropped}{reused}"
 
 
 def _probe_cells(probe: ProbeDocument) -> list[str]:

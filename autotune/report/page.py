@@ -122,5 +122,5 @@ def _history_section(document: StudyDocument) -> Html | None:
     history = capacity_history(document)
     if not history.points:
         return None
-    title = "Capacity of each trial" + (", SIMULATED" if document.simulated else "")
+    title = f"{history.measure.title.capitalize()} of each trial" + (", SIMULATED" if document.simulated else "")
     return section("history", title, history_chart(history))

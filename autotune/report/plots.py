@@ -111,9 +111,9 @@ def history_figure(document: StudyDocument) -> go.Figure:
         )
     )
     figure.update_layout(
-        title="Capacity of each trial" + _mark(document.simulated),
+        title=f"{history.measure.title.capitalize()} of each trial" + _mark(document.simulated),
         xaxis={"title": "trial"},
-        yaxis={"title": "capacity, req/s", "rangemode": "tozero"},
+        yaxis={"title": history.measure.heading, "rangemode": "tozero"},
         legend={"orientation": "h", "y": -0.25},
     )
     return figure
@@ -123,7 +123,7 @@ _GROUPS = {
     "measured": ("#0a7d4b", "circle"),
     "measured, baseline": ("#1f5fbf", "square"),
     "measured, confirmation": ("#b3266e", "diamond"),
-    "dropped early (a lower bound)": ("#9aa2ad", "circle-open"),
+    "dropped early (a rough estimate)": ("#9aa2ad", "circle-open"),
     "infeasible": ("#c22f2f", "x"),
     "fault": ("#8a6d00", "triangle-up"),
 }
@@ -133,7 +133,7 @@ def _group(point: HistoryPoint) -> str:
     if point.outcome is not Outcome.MEASURED:
         return point.outcome.value
     if point.dominated:
-        return "dropped early (a lower bound)"
+        return "dropped early (a rough estimate)"
     return {
         Role.SEARCH: "measured",
         Role.BASELINE: "measured, baseline",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from autotune.base.units import parse_duration
 from autotune.report import figures
-from autotune.report.lookup import Standing, configuration_key, standings
+from autotune.report.lookup import Standing, Yardstick, configuration_key, standings, yardstick
 from autotune.report.words import cause_words, configuration_words, flags_words
 from autotune.store.result import Outcome, ProbeDocument, Role, StudyDocument, TrialDocument
 
@@ -60,8 +60,9 @@ class HistoryPoint:
 
 @dataclass(frozen=True, slots=True)
 class CapacityHistory:
-    """Capacity by trial, and the best so far over baselines and search."""
+    """Capacity (or output at a fixed load) by trial, and the best so far over baselines and search."""
 
+    measure: Yardstick
     points: tuple[HistoryPoint, ...]
     best_so_far: tuple[tuple[int, float], ...] = field(default=())
 
@@ -132,23 +133,27 @@ def _point(trial: TrialDocument, probe: ProbeDocument, attribute: str) -> CurveP
 def capacity_history(document: StudyDocument) -> CapacityHistory:
     """Every trial in order of number."""
     points = []
+    measure = yardstick(document)
     best = 0.0
     line: list[tuple[int, float]] = []
     for trial in sorted(document.trials, key=lambda t: t.number):
-        value = trial.capacity_rps if trial.outcome is Outcome.MEASURED else None
+        value = measure.of(trial) if trial.outcome is Outcome.MEASURED else None
         points.append(
-            HistoryPoint(trial.number, value, trial.outcome, trial.role, trial.dominated, _history_words(trial, value))
+            HistoryPoint(
+                trial.number, value, trial.outcome, trial.role, trial.dominated, _history_words(trial, value, measure)
+            )
         )
         if value is not None and value > best and trial.role is not Role.CONFIRMATION:
             best = value
             line.append((trial.number, best))
     if line and points[-1].number > line[-1][0]:
         line.append((points[-1].number, best))
-    return CapacityHistory(tuple(points), tuple(line))
+    return CapacityHistory(measure, tuple(points), tuple(line))
 
 
-def _history_words(trial: TrialDocument, value: float | None) -> str:
+def _history_words(trial: TrialDocument, value: float | None, measure: Yardstick) -> str:
     head = f"trial {trial.number}, {configuration_words(trial)}: "
     if trial.outcome is not Outcome.MEASURED:
         return f"{head}{trial.outcome.value}, {cause_words(trial.reason)}"
-    return f"{head}{figures.rate(value)}{', dropped early' if trial.dominated else ''}"
+    shown = "missed the objective at every load" if value is None else f"{figures.number(value)} {measure.unit}"
+    return f"{head}{shown}{', dropped early' if trial.dominated else ''}"

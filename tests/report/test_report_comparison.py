@@ -29,8 +29,8 @@ def test_rows_compare_on_the_same_footing(document: StudyDocument) -> None:
     assert default.capacity_rps == pytest.approx(sum(t.capacity_rps or 0 for t in confirmed) / 3)
     assert default.footing == "confirmed in 3 runs"
     # A mode that ran once is compared with the default's single run, not with its confirmation.
-    one_run = document.trials[1].capacity_rps or 0
-    assert throughput.gain_percent == pytest.approx(100 * ((throughput.capacity_rps or 0) / one_run - 1))
+    one_run = document.trials[1].output_tokens_per_s or 0
+    assert throughput.gain_percent == pytest.approx(100 * ((throughput.output_tokens_per_s or 0) / one_run - 1))
     assert winner.gain_percent == document.verdict.gain_percent
 
 
@@ -48,9 +48,9 @@ def test_a_winning_baseline_is_named_once(document: StudyDocument) -> None:
 def test_confirmation_rounds_are_grouped_by_configuration(document: StudyDocument) -> None:
     groups = confirmation(document)
     assert [g.standing for g in groups] == [Standing.WINNER, Standing.DEFAULT, Standing.FINALIST]
-    assert all([block for block, _ in g.capacities] == [0, 1, 2] for g in groups)
+    assert all([block for block, _ in g.values] == [0, 1, 2] for g in groups)
     assert document.best is not None
-    assert groups[0].mean_capacity == pytest.approx(document.best.capacity_rps)
+    assert groups[0].mean == pytest.approx(document.best.capacity_rps)
 
 
 def test_configurations_are_equal_whatever_the_order_but_not_the_type() -> None:

@@ -29,8 +29,8 @@ def test_trial_note_lists_its_probes(document: StudyDocument) -> None:
     assert note.count("(p99 of ") == len(trial.probes)
 
 
-def test_trial_note_of_a_dropped_trial_is_a_lower_bound(document: StudyDocument) -> None:
-    assert "carries at least 0.533 req/s" in trial_note(document.trials[6])
+def test_trial_note_of_a_dropped_trial_is_rough(document: StudyDocument) -> None:
+    assert "carries about 0.533 req/s" in trial_note(document.trials[6])
 
 
 def test_trial_note_of_a_failure_has_its_line_and_advice(document: StudyDocument) -> None:

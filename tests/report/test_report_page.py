@@ -206,6 +206,19 @@ def test_closed_loops_are_drawn_against_concurrency(document: StudyDocument) -> 
     assert "5 at once" in page.text
 
 
+def test_a_fixed_load_is_compared_by_its_output(document: StudyDocument) -> None:
+    data = document.model_dump(mode="json")
+    data["load"] = {"loop": "closed", "rate": None, "concurrency": 5}
+    for figures in (*data["trials"], data["best"]):
+        figures["capacity_rps"] = None
+    page = _Page(render_report(StudyDocument.model_validate(data)))
+    text = page.text.replace("\u00a0", " ")
+    assert "qwen3-4b carries 149 tok/s out at 5 requests at once with P99 latency ≤ 10 s: +39.5 %" in text
+    assert "Output of each trial" in text
+    assert "Gain in output" in text
+    assert "The load was fixed: 5 requests at once." in text
+
+
 def test_invalid_probes_are_left_out_of_the_picture_and_counted(document: StudyDocument) -> None:
     data = json.loads(document.model_dump_json())
     data["trials"][4]["probes"][0] |= {"valid": False, "invalid_reason": "client slipped"}
