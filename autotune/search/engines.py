@@ -62,6 +62,7 @@ def select_engine(
     vllm_command: str | None,
     time_scale: float | None,
     seed: int,
+    study: str,
     expected_tokens_per_s: float,
 ) -> EngineSelection:
     """The engine that a study will use.
@@ -79,11 +80,13 @@ def select_engine(
                     f"--gpu {gpu.name} with a real vLLM: {_missing_gpu()}.",
                     "Name this machine's GPU (--gpu auto), or use --engine simulated.",
                 )
-            engine = VllmEngine(installation, device_uuid=None if device is None else device.uuid)
+            engine = VllmEngine(installation, device_uuid=None if device is None else device.uuid, study=study)
             return EngineSelection(engine, device, 1.0, f"vLLM {installation.version}", tuple(installation.command))
     scale = time_scale or simulation_scale(expected_tokens_per_s)
     why = f"no {gpu.title} and vLLM here" if choice is EngineChoice.AUTO else "as asked"
-    return EngineSelection(SimulatedEngine(gpu, clock=WallClock(scale), seed=seed), None, scale, f"simulated ({why})")
+    return EngineSelection(
+        SimulatedEngine(gpu, clock=WallClock(scale), seed=seed, study=study), None, scale, f"simulated ({why})"
+    )
 
 
 def simulation_scale(expected_tokens_per_s: float) -> float:

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from autotune.base.clock import WallClock
 from autotune.catalog import ModelShape
 from autotune.engine import EngineKind, Failure, RunningEngine, end_orphan, find_orphans
-from autotune.load import HttpLoadGenerator
 from autotune.load.api import LoadGenerator, LoadPlan, LoadProgress, Target
+from autotune.load.generator import HttpLoadGenerator
 from autotune.search.context import StudyContext
 from autotune.search.engines import EngineSelection
 from autotune.search.events import ProbeProgress, StudyObserver
@@ -24,7 +25,7 @@ from autotune.store import (
     TrialRecord,
 )
 from autotune.store.result import Outcome, ProbeDocument, TrialDocument
-from autotune.telemetry import Device, EngineMetricsDevice, HostDevice, NvmlDevice
+from autotune.telemetry import Device, EngineMetricsDevice, HostDevice, NvmlDevice, process_tree
 from autotune.trial import TrialOrder, TrialSetup
 
 LOAD_PROCESSES = 1
@@ -34,15 +35,16 @@ LOAD_PROCESSES = 1
 def engine_devices(running: RunningEngine, selection: EngineSelection) -> Sequence[Device]:
     """What is watched while probes run."""
     devices: list[Device] = [EngineMetricsDevice(running.url), HostDevice((running.process_id,))]
-    if selection.device is not None:
-        devices.insert(0, NvmlDevice(selection.device.uuid or selection.device.index))
+    device = selection.device
+    if device is not None:
+        devices.insert(0, NvmlDevice(device.uuid or device.index, own_pids=lambda: process_tree(running.process_id)))
     return devices
 
 
 def trial_setup(context: StudyContext, selection: EngineSelection, keeper: Keeper) -> TrialSetup:
     """The setup of all trials of a study."""
     processes = LOAD_PROCESSES if selection.device is None else 4
-    clock = selection.engine.clock
+    clock = WallClock(context.time_scale)
 
     def make_generator(target: Target) -> LoadGenerator:
         return HttpLoadGenerator(target, clock, processes=processes)

@@ -72,6 +72,7 @@ def prepare_study(spec: StudySpec, options: SearchOptions) -> PreparedStudy:
         vllm_command=options.vllm_command,
         time_scale=options.time_scale,
         seed=spec.seed,
+        study=spec.name,
         expected_tokens_per_s=expected_tokens_per_s(gpu, model, spec),
     )
     engine = selection.engine

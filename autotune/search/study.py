@@ -98,6 +98,7 @@ class StudyRun:
         for stale in self.record.stale():
             document = self.documents.get(stale.number)
             if document is not None:
+                self.keep(document)
                 self.record.tell(self.record.reopened(stale), document)
                 continue
             self.record.fail(stale.number)
@@ -269,8 +270,8 @@ class StudyRun:
         """Put a trial's result on disk, then into Optuna, then into result.json; judge the faults."""
         self.context.folder.write_trial(document)
         self.documents[document.number] = document
-        self.record.tell(trial, document)
         self.keep(document)
+        self.record.tell(trial, document)
         self.context.learn(document)
         self._save()
         self.observer.trial_finished(document, self._best())
