@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -38,6 +39,8 @@ class GpuCalibration(BaseModel):
     """Host time per sequence and step: scheduling, sampling, detokenising hand-over."""
     output_overhead_s: float = Field(default=2.5e-5, ge=0)
     """API server time per streamed chunk."""
+    token_overhead_s: float = Field(default=1.5e-5, ge=0)
+    """API server time per output token, whether it shares a chunk with others or not."""
     sampling_bandwidth_efficiency: float = Field(default=0.5, gt=0, le=1)
     """Share of the memory bandwidth that sampling over the logits reaches."""
     allreduce_gbs: float = Field(default=20.0, gt=0)
@@ -141,10 +144,15 @@ def _read(path: Path) -> Gpu:
         raise UsageError(f"{path}: {first_problem(error)}.", "Compare it with search_spaces/gpus/t4.yaml.") from error
 
 
+@cache
+def _catalogue() -> tuple[Gpu, ...]:
+    gpus = [_read(path) for path in sorted((data_folder() / "gpus").glob("*.yaml"))]
+    return tuple(sorted(gpus, key=lambda gpu: (gpu.kind == "cpu", gpu.memory_gib, gpu.name)))
+
+
 def list_gpus() -> list[Gpu]:
     """All GPUs of the catalogue, smallest memory first, ``cpu`` last."""
-    gpus = [_read(path) for path in sorted((data_folder() / "gpus").glob("*.yaml"))]
-    return sorted(gpus, key=lambda gpu: (gpu.kind == "cpu", gpu.memory_gib, gpu.name))
+    return list(_catalogue())
 
 
 def load_gpu(name: str) -> Gpu:

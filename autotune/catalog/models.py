@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -15,8 +16,8 @@ from autotune.catalog._data import data_folder, first_problem
 from autotune.catalog.model import ModelShape
 
 
-def list_models() -> list[ModelShape]:
-    """All models of the catalogue, in the file's order."""
+@cache
+def _catalogue() -> tuple[ModelShape, ...]:
     path = data_folder() / "models.yaml"
     models = []
     for alias, facts in read_yaml_mapping(path).items():
@@ -24,7 +25,12 @@ def list_models() -> list[ModelShape]:
             models.append(ModelShape.model_validate({"alias": alias, **(facts if isinstance(facts, dict) else {})}))
         except ValidationError as error:
             raise UsageError(f"{path}: {alias}: {first_problem(error)}.", "Correct the file.") from error
-    return models
+    return tuple(models)
+
+
+def list_models() -> list[ModelShape]:
+    """All models of the catalogue, in the file's order."""
+    return list(_catalogue())
 
 
 def load_model(name: str) -> ModelShape:

@@ -12,7 +12,7 @@ from autotune.space._base import base_defaults, base_space
 from autotune.space._definition import Definition, new_definition, override
 from autotune.space.arguments import explain_argument, normalise
 from autotune.space.parameter import Parameter
-from autotune.space.resolve import Resolver
+from autotune.space.resolve import Resolver, max_model_len
 from autotune.space.rules import RuleBook, check_rules
 from autotune.space.space import SearchSpace
 from autotune.spec import Arguments, ArgumentValue, Endpoint, Workload
@@ -148,5 +148,11 @@ def _model_len(model: ModelShape, workload: Workload, given: Arguments) -> int |
             "Shorten the lengths or choose a model with a longer context.",
         )
     if "max-model-len" in given:
+        asked = max_model_len(given, model)
+        if asked < needed:
+            raise UsageError(
+                f"max-model-len {asked}: workload {workload.name} has sequences of up to {needed} tokens.",
+                f"Raise it to {rounded}, or shorten the workload's lengths.",
+            )
         return None
     return rounded if rounded < model.context_length else None

@@ -49,7 +49,8 @@ _WORKSPACE_GIB = 0.25
 _FIGURE_SD = 0.03
 _FORM_SHARE = 0.06
 #: Standard deviations of doubt that a refusal must exceed. Both goals (at least 90 % of the failures refused, at
-#: most 1 % of what runs) hold here for six seeds of benchmarks/feasibility.py; at 1.5 the first fails, at 1.2 the second.
+#: most 1 % of what runs) hold here for six seeds of benchmarks/feasibility.py; at 1.5 the first fails, at 1.2 the
+#: second.
 CERTAINTY = 1.3
 
 
@@ -234,11 +235,10 @@ class MemoryModel:
             self._belief.observe_sign(load.coefficients, load.constant - least_free_gib, False, noise)
 
     def _spare(self, phase: Phase) -> tuple[float, float]:
-        """Memory left in a phase, and its standard deviation; no doubt where nothing is unknown."""
+        """Memory left in a phase, and its standard deviation: small where only sizes of the cache decide."""
         spare, variance = self._belief.linear(phase.coefficients, phase.constant)
-        if not phase.coefficients.any():
-            return spare, 0.0
-        return spare, math.sqrt(variance + _FIGURE_SD**2 + self._form(phase) ** 2)
+        measured = float(np.abs(np.delete(phase.coefficients, Unknown.KV)).max()) > 0
+        return spare, math.sqrt(variance + (_FIGURE_SD**2 if measured else 0.0) + self._form(phase) ** 2)
 
     def _form(self, phase: Phase) -> float:
         graphs = phase.coefficients[Unknown.GRAPHS] + phase.coefficients[Unknown.SET_ASIDE]
