@@ -14,9 +14,9 @@ GIB = float(2**30)
 #: "Model loading took" over the parameters' bytes: 7.56 of 7.49 GiB (Qwen3-4B, vLLM 0.24), 14.29 of 14.18 GiB
 #: (Qwen2.5-7B, vLLM 0.22), 14.99 of 14.96 GiB (Llama-3.1-8B, vLLM 0.10): norms, biases, rotary tables, rounding.
 _LOADED_SHARE = 1.005
-#: One captured graph of one layer: 0.31 GiB for 54 graphs of 28 layers (vLLM 0.22), 1.0 GiB for 102 graphs of
-#: 36 layers (vLLM 0.24, H200).
-_GRAPH_GIB_PER_LAYER = 2.3e-4
+#: One captured graph of one layer. vLLM 0.24 on an H200, 36 layers: 0.24, 0.61 and 1.00 GiB for 30, 86 and 102
+#: graphs; vLLM 0.22, 28 layers: 0.31 GiB for 54. So 2.0e-4 to 2.7e-4.
+_GRAPH_GIB_PER_LAYER = 2.2e-4
 #: Largest captured batch without a flag, by vLLM's ``_set_cudagraph_sizes``; the larger one from capability 10.0.
 _LARGEST_CAPTURE = (512, 1024)
 
@@ -122,6 +122,8 @@ def _graphs(
 def _activation(model: ModelShape, value_bytes: float, ranks: int, tokens: int, sequences: int) -> float:
     """Peak of a step: the widest layer over all tokens, or the logits of all sequences, whichever is larger.
 
+    An H200 under vLLM 0.24 took 0.84, 0.48 and 1.17 GiB beside weights and KV cache for 8192 tokens and 64
+    sequences, 2048 and 256, 8192 and 1024: this form and 0.28 GiB of overhead give 0.84, 0.50 and 1.15.
     Per token the residual twice, the normalised input and the gated MLP's two halves with their product; per
     sequence the logits in the model's type, in float32 and as probabilities.
     """
