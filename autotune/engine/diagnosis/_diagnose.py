@@ -38,9 +38,15 @@ _WRAPPERS = re.compile(
     r"|^Exception raised from \S+ at |^frame #\d+|^warnings\.warn|UserWarning|DeprecationWarning|FutureWarning"
 )
 _REFUSED_REQUEST = re.compile(
-    r"maximum context length|maximum model length|max_tokens must be|prompt .*(?:too long|longer than)|BadRequestError"
+    r"maximum context length is|max_tokens must be|prompt .*(?:too long|longer than)|BadRequestError"
     r"|RequestValidationError|The model `[^`]*` does not exist|TemplateError|VLLMValidationError|HTTPException"
 )
+_SOUNDS_BAD = re.compile(
+    r"error|fatal|\bwarn\b|not found|fail|kill|abort|segmentation|bus error|illegal|cannot|can't|could not|unable"
+    r"|no such|denied|exception|terminate called|stopped|no space|not enough|undefined symbol",
+    re.IGNORECASE,
+)
+"""Words without which a printed line is talk."""
 _CONFIG_FRAMES = re.compile(
     r"vllm/(?:config|engine/arg_utils|entrypoints/(?:openai/)?(?:launchers/)?(?:cli_args|cli/serve))"
 )
@@ -96,7 +102,7 @@ def diagnose(log: str, evidence: Evidence) -> Failure:
     if evidence.hung:
         return _hang(lines, milestones, None)
     stuck = stuck_line(lines, once=ending.killed and not evidence.stop_requested)
-    statements = [s for s in read_statements(lines) if not _is_noise(s)]
+    statements = [s for s in read_statements(lines) if not _is_noise(s, serving=_serves(s, milestones, ending))]
     finding = _find(_relevant(statements, milestones), statements, milestones, ending)
     if evidence.stop_requested:
         before_stop = finding is not None and (
@@ -116,9 +122,11 @@ def diagnose(log: str, evidence: Evidence) -> Failure:
         return _told(told, milestones)
     if stuck is not None:
         return _hang(lines, milestones, stuck)
-    if not failed:
-        return _none(milestones)
     unmatched = _first_unmatched(_relevant(statements, milestones), milestones, ready=ending.ready)
+    if not failed:
+        if unmatched is not None and _uncaught(unmatched, milestones, lines, ready=ending.ready):
+            return _failure(unmatched)
+        return _none(milestones)
     by_exit = by_ending(lines, ending, evidence.oom_kills, milestones, root_known=unmatched is not None)
     if by_exit is not None:
         return by_exit
@@ -127,11 +135,16 @@ def diagnose(log: str, evidence: Evidence) -> Failure:
     return by_silence(lines, ending, milestones, timed_out=evidence.timed_out)
 
 
-def _is_noise(statement: Statement) -> bool:
-    if statement.request_only:
-        return True
+def _serves(statement: Statement, milestones: Milestones, ending: Ending) -> bool:
+    return ending.ready or milestones.phase_at(statement.number) is Phase.SERVING
+
+
+def _is_noise(statement: Statement, *, serving: bool) -> bool:
+    """True for what only repeats a failure, and for requests that were refused while serving."""
     head = f"{statement.type}: {statement.texts[0]}" if statement.type else statement.texts[0]
-    return bool(_WRAPPERS.search(head) or _REFUSED_REQUEST.search(head))
+    if not statement.type and not statement.lines[0].level and not _SOUNDS_BAD.search(head):
+        return True
+    return statement.request_only or bool(_WRAPPERS.search(head) or (serving and _REFUSED_REQUEST.search(head)))
 
 
 def _relevant(statements: Sequence[Statement], milestones: Milestones) -> Sequence[Statement]:

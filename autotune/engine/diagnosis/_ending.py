@@ -56,6 +56,10 @@ _DEATH = re.compile(
     r"|Engine process (?:failed to start|\(pid \d+\) died)|died unexpectedly|^\S+(?: \w+)*: error: |^Killed$|^Aborted\b"
     r"|^Segmentation fault|^Bus error|Fatal Python error|^Illegal instruction"
 )
+_TALK = re.compile(
+    r"^\[(?:launcher|supervisor|autotune)\]|warnings\.warn|resource_tracker|nanobind"
+    r"| - (?:leaked|\.\.\.)"
+)
 _CHILD_EXIT = re.compile(r"(?:Failed core proc\(s\): \{[^}]*?: |exit code:? )(?P<code>-\d+)")
 _READY_TIMEOUT_SECONDS = 570.0
 """Just below the 600 s for which vLLM's front end waits for its engine."""
@@ -175,7 +179,9 @@ def by_ending(
 
 def by_silence(lines: Sequence[Line], ending: Ending, milestones: Milestones, *, timed_out: bool) -> Failure:
     """Judge an end of which nothing in the log says why."""
-    last = next((line for line in reversed(lines) if line.text.strip() and not _LAUNCHER.match(line.raw)), None)
+    notice = next((line for line in lines if line.level is not Level.INFO and _DEATH.search(line.text.strip())), None)
+    told = (line for line in reversed(lines) if line.text.strip() and not _TALK.search(line.raw))
+    last = notice or next(told, None)
     shown = last.text.strip() if last is not None else ""
     if not ending.ready and (timed_out or _seconds(lines, ending) >= _READY_TIMEOUT_SECONDS):
         return Failure(

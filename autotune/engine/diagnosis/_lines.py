@@ -28,6 +28,11 @@ _LEVELS = {
     "ERROR": Level.ERROR,
     "CRITICAL": Level.CRITICAL,
     "FATAL": Level.CRITICAL,
+    # glog calls much an error that is none: TensorFlow's complaints at import, rendezvous that are tried again.
+    "I": Level.INFO,
+    "W": Level.WARNING,
+    "E": Level.PLAIN,
+    "F": Level.CRITICAL,
 }
 _LEVEL = r"(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)"
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -45,6 +50,8 @@ _PREFIXES = tuple(
         # compose and kubectl: "vllm-1  | ", "[pod/vllm-0/vllm] "
         r"[\w.-]+ +\| (?=\S)",
         r"\[pod/[^\]]+\] ",
+        # glog, as torch and XLA use it: "[W1130 17:00:26.3 socket.cpp:207] ", "E0000 00:00:17.1 12 cuda_dnn.cc:8310] "
+        r"\[?(?P<glog>[IWEF])\d{4} \d\d:\d\d:[\d.]+(?: +\d+)? \S+:\d+\] ?",
         # processes: "(EngineCore_DP0 pid=71) ", "(RayWorkerWrapper pid=7, ip=10.0.0.1) ", "[rank0]: "
         r"\((?P<source>[A-Za-z][\w:.-]*(?: rank=\d+)? pid=\d+(?:, ip=[^)]*)?)\) ?",
         r"\[(?P<rank>rank\d+)\]: ?",
@@ -92,8 +99,8 @@ def strip_prefixes(raw: str) -> tuple[str, Level, str, str, str]:
             if match is None or match.end() == 0:
                 continue
             groups = match.groupdict()
-            if groups.get("level"):
-                level = _LEVELS[groups["level"]]
+            if name := groups.get("level") or groups.get("glog"):
+                level = _LEVELS[name]
             source = groups.get("source") or groups.get("rank") or source
             stamp = groups.get("stamp") or stamp
             origin = groups.get("origin") or origin

@@ -73,7 +73,8 @@ _ADVICE: dict[Cause, str] = {
     " max-cudagraph-capture-size.",
     Cause.OOM_RUNTIME: "It fits when idle but not under load: lower gpu-memory-utilization or max-num-seqs.",
 }
-_TRIED = re.compile(r"Tried to allocate (?P<tried>[\d.]+ [KMG]iB)")
+_TRIED = re.compile(r"Tried to allocate (?P<tried>(?P<size>[\d.]+) (?P<unit>[KMG])iB)")
+_ALLOWED = re.compile(r"(?P<allowed>[\d.]+) GiB allowed")
 _TOTAL = re.compile(r"total capacity of (?P<total>[\d.]+) GiB of which (?P<free>[\d.]+) (?P<unit>[MG])iB is free")
 _OWN = (
     re.compile(r"this process has (?P<own>[\d.]+) (?P<unit>[MG])iB memory in use"),
@@ -130,15 +131,27 @@ def held_by_others(message: str) -> float | None:
         return None
     own = max(_gib(match["own"], match["unit"]) for match in own_figures)
     capacity = float(total["total"])
-    others = capacity - own - _gib(total["free"], total["unit"])
+    free = _gib(total["free"], total["unit"])
+    tried = _TRIED.search(message)
+    if tried is not None and free > _gib(tried["size"], tried["unit"]):
+        # vLLM caps itself by gpu-memory-utilization: there was room, and it was not allowed to take it.
+        return None
+    others = capacity - own - free
     return others if others > _OTHERS_SHARE * capacity else None
 
 
 def advise(stage: Cause, message: str) -> str:
     """One sentence for the stage, with the size that could not be had."""
     tried = _TRIED.search(message)
+    allowed = _ALLOWED.search(message)
+    if allowed is not None and stage is Cause.OOM_WEIGHTS:
+        return (
+            f"The weights do not fit into the {allowed['allowed']} GiB that gpu-memory-utilization allows: raise it,"
+            " or use a"
+            " smaller or quantized model."
+        )
     return f"{_ADVICE[stage]} ({tried['tried']} more were asked for.)" if tried is not None else _ADVICE[stage]
 
 
 def _gib(figure: str, unit: str) -> float:
-    return float(figure) / (1024.0 if unit == "M" else 1.0)
+    return float(figure) / {"K": 2**20, "M": 2**10, "G": 1}[unit]
