@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
 from autotune.base.errors import UsageError
-from autotune.catalog import Rule, load_gpu, load_model, load_workload
+from autotune.base.yaml_text import read_yaml_mapping
+from autotune.catalog import Rule, data_folder, load_gpu, load_model, load_workload
 from autotune.space import build_space, explain_argument, to_argv
+from autotune.space._base import base_space
 from autotune.space.rules import check_rules
 from autotune.spec import ArgumentValue
 
@@ -146,3 +150,41 @@ def test_arguments_become_flags() -> None:
     ]  # fmt: skip
     with pytest.raises(UsageError, match="no value"):
         to_argv({"max-num-seqs": None})
+
+
+def flags_of(version: str) -> set[str]:
+    text = (Path(__file__).parent / "data" / f"vllm_{version}_flags.txt").read_text()
+    return {line.removeprefix("--") for line in text.splitlines() if line.startswith("--")}
+
+
+#: Parameters of the base space and replacements that came after 0.24.
+LATER = {"max-num-active-seqs"}
+
+
+def test_the_base_space_names_real_arguments() -> None:
+    known = flags_of("0.24.0")
+    assert base_space()[0].keys() - known == LATER
+
+
+def test_old_arguments_are_gone_and_what_replaces_them_exists() -> None:
+    known = flags_of("0.24.0")
+    for name, entry in read_yaml_mapping(data_folder() / "arguments.yaml").items():
+        assert isinstance(entry, dict)
+        assert entry.get("instead", "max-num-seqs") in known | LATER, name
+        explained = explain_argument(name, known)
+        assert name in known or (explained is not None and entry["advice"] in explained)
+
+
+def test_a_real_vllm_leaves_out_only_what_it_does_not_know() -> None:
+    space = build_space(load_gpu("h200"), load_model("qwen3-4b"), CHAT, known=flags_of("0.24.0"))
+    assert list(space.distributions()) == list(
+        build_space(load_gpu("h200"), load_model("qwen3-4b"), CHAT).distributions()
+    )
+    with pytest.raises(UsageError, match="max-num-active-seqs is not an argument"):
+        build_space(
+            load_gpu("h200"),
+            load_model("qwen3-4b"),
+            CHAT,
+            overrides={"max-num-active-seqs": [16, 32]},
+            known=flags_of("0.24.0"),
+        )
