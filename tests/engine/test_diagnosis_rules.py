@@ -413,6 +413,5 @@ def test_environment_faults_are_told_from_those_of_a_setting() -> None:
     assert not diagnose(LOADED + core(OOM), EXITED).environment
     image = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
     assert diagnose(STARTED + core(image), EXITED).kind is FailureKind.FAULT
-    swap = "ValueError: Too large swap space. 4.00 GiB out of the 4.30 GiB total CPU memory is allocated for the"
-    " swap space."
+    swap = "ValueError: Too large swap space. 4.00 GiB out of the 4.30 GiB total CPU memory is allocated for it."
     assert diagnose(STARTED + core(swap), EXITED).kind is FailureKind.INFEASIBLE

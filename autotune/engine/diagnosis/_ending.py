@@ -64,8 +64,10 @@ _CHILD_EXIT = re.compile(r"(?:Failed core proc\(s\): \{[^}]*?: |exit code:? )(?P
 _READY_TIMEOUT_SECONDS = 570.0
 """Just below the 600 s for which vLLM's front end waits for its engine."""
 
-_HOST_OOM_ADVICE = "The kernel's out-of-memory killer ended it: look at dmesg and the container's memory limit; the"
-" host's RAM, not the GPU's, ran out."
+_HOST_OOM_ADVICE = (
+    "The kernel's out-of-memory killer ended it, for want of the host's RAM and not the GPU's: look at dmesg and at the"
+    " container's memory limit."
+)
 
 
 @dataclass(frozen=True, slots=True)
