@@ -45,14 +45,13 @@ _RESOLVED: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def read_facts(log: str, server_info: Mapping[str, Any], total_seconds: float, time_scale: float) -> EngineFacts:
+def read_facts(log: str, server_info: Mapping[str, Any], total_seconds: float) -> EngineFacts:
     """Facts of one start.
 
     Args:
         log: what the engine printed until it was ready.
         server_info: answer of ``/server_info?config_format=json``, or empty.
         total_seconds: engine seconds from launch to readiness.
-        time_scale: engine seconds in one second of the engine's own clock (its log knows nothing of the scale).
     """
     config = server_info.get("vllm_config")
     resolved = _resolved(config if isinstance(config, Mapping) else {}, log)
@@ -64,12 +63,12 @@ def read_facts(log: str, server_info: Mapping[str, Any], total_seconds: float, t
         kv_cache_gib=_number(log, *_KV_GIB),
         weights_gib=None if weights is None else _gib(float(weights["value"]), weights["unit"]),
         graphs_gib=None if graphs is None else float(graphs["value"]),
-        start_seconds=_start_seconds(log, total_seconds, time_scale),
+        start_seconds=_start_seconds(log, total_seconds),
         resolved=resolved,
     )
 
 
-def _start_seconds(log: str, total: float, scale: float) -> dict[str, float]:
+def _start_seconds(log: str, total: float) -> dict[str, float]:
     weights = _WEIGHTS.search(log)
     graphs = _GRAPHS.search(log)
     phases: dict[str, float | None] = {
@@ -78,7 +77,7 @@ def _start_seconds(log: str, total: float, scale: float) -> dict[str, float]:
         "graphs": float(graphs["seconds"]) if graphs is not None else None,
         "engine": _number(log, _INIT),
     }
-    seconds = {name: value * scale for name, value in phases.items() if value is not None}
+    seconds = {name: value for name, value in phases.items() if value is not None}
     return seconds | {"total": total}
 
 

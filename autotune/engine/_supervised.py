@@ -210,7 +210,7 @@ class SupervisedEngine:
         self._ready = True
         seconds = clock.now() - began
         server_info = await self._http.server_info()
-        self._facts = read_facts(self._process.log.text(), server_info, seconds, self._supervision.time_scale)
+        self._facts = read_facts(self._process.log.text(), server_info, seconds)
 
     async def _is_foreign(self) -> Failure | None:
         """Why the answer on our port is not our engine's; None when it is, or when nobody can tell."""

@@ -141,7 +141,7 @@ def test_facts_of_a_gpu_start() -> None:
 (EngineCore pid=9) INFO 11-30 12:00:00 [core.py:1] init engine (profile, create kv cache, warmup model) took 62.10 s
 """
     info = {"vllm_config": {"scheduler_config": {"max_num_seqs": 256}, "model_config": {"dtype": "torch.float16"}}}
-    facts = read_facts(log, info, 90.0, 1.0)
+    facts = read_facts(log, info, 90.0)
     assert facts.kv_cache_tokens == 31824
     assert facts.kv_cache_gib == pytest.approx(4.37)
     assert facts.weights_gib == pytest.approx(7.5556)
@@ -151,7 +151,7 @@ def test_facts_of_a_gpu_start() -> None:
 
 
 def test_facts_of_a_silent_engine() -> None:
-    facts = read_facts("", {}, 2.0, 1.0)
+    facts = read_facts("", {}, 2.0)
     assert facts.kv_cache_tokens is None
     assert facts.weights_gib is None
     assert facts.resolved == {}
