@@ -10,10 +10,9 @@ from pydantic import ValidationError
 
 from autotune.base.errors import UsageError
 from autotune.catalog._data import first_problem
+from autotune.catalog._keys import Keys
+from autotune.catalog._layers import LayerKind, layer_kinds, state_values, stateful_parameters
 from autotune.catalog.model import DTYPE_BYTES, ModelShape, Quantization
-
-#: Keys that mark layers without a KV cache of keys and values (state space models, linear attention).
-_STATEFUL_KEYS = ("mamba_d_state", "ssm_state_size", "state_size", "linear_num_key_heads", "rwkv_version")
 
 
 def shape_from_folder(folder: Path, alias: str, repository: str) -> ModelShape:
@@ -39,61 +38,11 @@ def shape_from_folder(folder: Path, alias: str, repository: str) -> ModelShape:
         raise UsageError(f"model: {path}: {first_problem(error)}.", "Correct the file.") from error
 
 
-class _Keys:
-    """Typed access with an error that names the file and the key."""
-
-    def __init__(self, values: Mapping[str, object], path: Path) -> None:
-        self._values = values
-        self._path = path
-
-    def integer(self, *names: str, default: int | None = None) -> int:
-        found = self.optional_integer(*names)
-        if found is not None:
-            return found
-        if default is not None:
-            return default
-        raise UsageError(
-            f"model: {self._path} has no '{names[0]}'.",
-            "Give a decoder model (dense or mixture of experts) in Hugging Face format.",
-        )
-
-    def optional_integer(self, *names: str) -> int | None:
-        for name in names:
-            value = self._values.get(name)
-            if value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise UsageError(f"model: {self._path}: '{name}' is {value!r}, not a count.", "Correct the file.")
-            return value
-        return None
-
-    def text(self, *names: str) -> str | None:
-        for name in names:
-            value = self._values.get(name)
-            if isinstance(value, str):
-                return value
-        return None
-
-    def flag(self, name: str, default: bool) -> bool:
-        value = self._values.get(name)
-        return value if isinstance(value, bool) else default
-
-    def strings(self, name: str) -> list[str]:
-        value = self._values.get(name)
-        return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
-
-
 def _shape(config: dict[str, object], alias: str, repository: str, path: Path) -> ModelShape:
-    top = _Keys(config, path)
+    top = Keys(config, path)
     nested = config.get("text_config", config.get("llm_config"))
     merged = {**config, **nested} if isinstance(nested, dict) else config
-    keys = _Keys(merged, path)
-    stateful = [key for key in _STATEFUL_KEYS if key in merged]
-    if stateful:
-        raise UsageError(
-            f"model: {path} describes layers without a KV cache ('{stateful[0]}').",
-            "Only attention decoders are modelled; give another model.",
-        )
+    keys = Keys(merged, path)
     architectures = top.strings("architectures") or keys.strings("architectures")
     heads = keys.integer("num_attention_heads", "n_head", "n_heads")
     hidden = keys.integer("hidden_size", "n_embd", "d_model")
@@ -105,7 +54,11 @@ def _shape(config: dict[str, object], alias: str, repository: str, path: Path) -
     if shared is None:
         shared = (keys.optional_integer("n_shared_experts") or 0) * expert_width
     latent, attention = _latent_attention(keys, hidden, heads)
-    window, full_layers = _windows(keys, merged, layers)
+    kinds = layer_kinds(keys, layers)
+    window, full_layers = _windows(keys, kinds)
+    stateful = kinds.count(LayerKind.STATEFUL)
+    if stateful == layers:
+        raise UsageError(f"model: {path} has no layer with a KV cache.", "Give a model with attention layers.")
     dense = keys.optional_integer("first_k_dense_replace", "moe_layer_start_index") or 0
     return ModelShape(
         alias=alias,
@@ -132,10 +85,24 @@ def _shape(config: dict[str, object], alias: str, repository: str, path: Path) -
         dense_layers=0 if experts is None else min(dense, layers),
         sliding_window=window,
         full_attention_layers=full_layers,
+        stateful_layers=stateful,
+        stateful_parameters=stateful_parameters(keys, hidden) if stateful else 0,
+        state_bytes=stateful * state_values(keys) * 2,
         latent_kv=latent,
         attention_parameters=attention,
         quantization=_quantization(merged),
+        checkpoint_bytes=_checkpoint_bytes(path.parent),
     )
+
+
+def _checkpoint_bytes(folder: Path) -> int | None:
+    """Size of the safetensors weights: the index says it, or the files; None where there are none."""
+    index = folder / "model.safetensors.index.json"
+    try:
+        total = json.loads(index.read_text(encoding="utf-8"))["metadata"]["total_size"]
+        return int(total) if total > 0 else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return sum(path.stat().st_size for path in folder.glob("model*.safetensors")) or None
 
 
 def _dtype(name: str | None) -> str:
@@ -143,7 +110,7 @@ def _dtype(name: str | None) -> str:
     return plain if plain in DTYPE_BYTES else "bfloat16"
 
 
-def _latent_attention(keys: _Keys, hidden: int, heads: int) -> tuple[int | None, int | None]:
+def _latent_attention(keys: Keys, hidden: int, heads: int) -> tuple[int | None, int | None]:
     """Values per token and parameters per layer of multi-head latent attention (DeepSeek), or None twice."""
     rank = keys.optional_integer("kv_lora_rank")
     if not rank:
@@ -158,19 +125,12 @@ def _latent_attention(keys: _Keys, hidden: int, heads: int) -> tuple[int | None,
     return rank + rotary, queries + keys_values + heads * value * hidden
 
 
-def _windows(keys: _Keys, config: Mapping[str, object], layers: int) -> tuple[int | None, int | None]:
-    """Sliding window and the number of layers without it; None twice where every layer sees everything."""
+def _windows(keys: Keys, kinds: list[LayerKind]) -> tuple[int | None, int | None]:
+    """Sliding window and the number of layers that see everything; None twice where all of them do."""
     window = keys.optional_integer("sliding_window")
-    if not window or not keys.flag("use_sliding_window", default=True):
+    if not window or LayerKind.LOCAL not in kinds:
         return None, None
-    kinds = keys.strings("layer_types")
-    if kinds:
-        full = sum(kind == "full_attention" for kind in kinds[:layers])
-    elif isinstance(config.get("sliding_window_pattern"), int):
-        full = layers // max(1, keys.integer("sliding_window_pattern"))
-    else:
-        full = 0
-    return (None, None) if full == layers else (window, full)
+    return window, kinds.count(LayerKind.FULL)
 
 
 def _quantization(config: Mapping[str, object]) -> Quantization | None:

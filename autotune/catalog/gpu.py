@@ -29,6 +29,8 @@ class GpuCalibration(BaseModel):
     """Share of the memory bandwidth that reading weights in a decode step reaches."""
     attention_bandwidth_efficiency: float = Field(default=0.6, gt=0, le=1)
     """Share of the memory bandwidth that reading the KV cache reaches."""
+    fp8_attention_share: float = Field(default=0.7, gt=0, le=1)
+    """Bandwidth that decode attention reaches on an 8-bit KV cache, as a share of that on a 16-bit one."""
     attention_efficiency: float = Field(default=0.35, gt=0, le=1)
     """Share of the peak matrix rate that prefill attention reaches."""
     step_overhead_s: float = Field(default=0.0012, ge=0)

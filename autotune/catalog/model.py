@@ -75,6 +75,12 @@ class ModelShape(BaseModel):
     """Window of the local layers, tokens."""
     full_attention_layers: int | None = Field(default=None, ge=0)
     """Layers that see the whole context where others are local; None: all."""
+    stateful_layers: int = Field(default=0, ge=0)
+    """Layers that keep a state of fixed size for each sequence instead of a KV cache (linear attention, Mamba)."""
+    stateful_parameters: int = Field(default=0, ge=0)
+    """Parameters of one such layer in place of attention."""
+    state_bytes: int = Field(default=0, ge=0)
+    """Bytes of one sequence's state in all such layers."""
     latent_kv: int | None = Field(default=None, ge=1)
     """Values per token and layer of a latent KV cache (MLA: rank and rotary part); None: keys and values of heads."""
     attention_parameters: int | None = Field(default=None, ge=1)
@@ -82,6 +88,8 @@ class ModelShape(BaseModel):
     other_parameters: int = Field(default=0, ge=0)
     """Parameters loaded beside the decoder, e.g. a vision tower."""
     quantization: Quantization | None = None
+    checkpoint_bytes: int | None = Field(default=None, ge=1)
+    """Size of the weights on disk, where they are here: better than any estimate from the shape."""
 
     @model_validator(mode="after")
     def _consistent(self) -> ModelShape:
@@ -91,8 +99,9 @@ class ModelShape(BaseModel):
             raise ValueError("experts, experts_per_token and expert_intermediate belong together")
         if self.experts is not None and self.experts_per_token is not None and self.experts_per_token > self.experts:
             raise ValueError("experts_per_token is more than experts")
-        if self.dense_layers > self.layers or (self.full_attention_layers or 0) > self.layers:
-            raise ValueError("more special layers than layers")
+        attention = self.layers - self.stateful_layers
+        if self.dense_layers > self.layers or attention < max(1, self.full_attention_layers or 0):
+            raise ValueError("more special layers than layers, or none with a KV cache")
         if self.dtype not in DTYPE_BYTES:
             raise ValueError(f"dtype '{self.dtype}' is not known")
         return self
@@ -119,18 +128,28 @@ class ModelShape(BaseModel):
         return (3 if self.gated_mlp else 2) * self.hidden * width
 
     @property
+    def kv_layers(self) -> int:
+        """Layers with a KV cache."""
+        return self.layers - self.stateful_layers
+
+    @property
+    def mixing_parameters(self) -> int:
+        """Parameters of what mixes tokens in all layers: attention, or what stands in its place."""
+        return self.kv_layers * self.attention_layer_parameters + self.stateful_layers * self.stateful_parameters
+
+    @property
     def linear_parameters(self) -> int:
         """Parameters of all layers' linear weights: what quantization makes smaller."""
-        attention = self.layers * self.attention_layer_parameters
+        mixing = self.mixing_parameters
         if self.experts is None or self.expert_intermediate is None:
-            return attention + self.layers * self.mlp_parameters(self.intermediate)
+            return mixing + self.layers * self.mlp_parameters(self.intermediate)
         expert_layer = (
             self.experts * self.mlp_parameters(self.expert_intermediate)
             + self.mlp_parameters(self.shared_expert_intermediate)
             + self.hidden * self.experts
         )
         sparse = self.layers - self.dense_layers
-        return attention + self.dense_layers * self.mlp_parameters(self.intermediate) + sparse * expert_layer
+        return mixing + self.dense_layers * self.mlp_parameters(self.intermediate) + sparse * expert_layer
 
     @property
     def parameters(self) -> int:
@@ -150,7 +169,7 @@ class ModelShape(BaseModel):
         )
         return (
             head
-            + self.layers * self.attention_layer_parameters
+            + self.mixing_parameters
             + self.dense_layers * self.mlp_parameters(self.intermediate)
             + (self.layers - self.dense_layers) * active_layer
         )
@@ -163,29 +182,33 @@ class ModelShape(BaseModel):
             quantization: vLLM's method name; None is the checkpoint's own, if any. Embeddings, output head
                 and whatever is loaded beside the decoder stay unquantized.
         """
-        plain = self.dtype_bytes if dtype_bytes is None else dtype_bytes
-        linear = plain
-        if quantization is not None:
-            same = self.quantization is not None and self.quantization.method == quantization
-            bits = self.quantization.bits if same and self.quantization is not None else None
-            linear = Quantization(method=quantization, bits=bits).bytes_per_weight
-        elif self.quantization is not None:
+        estimate = self._estimated_bytes(self.dtype_bytes if dtype_bytes is None else dtype_bytes, quantization)
+        if self.checkpoint_bytes is None:
+            return estimate
+        return estimate * self.checkpoint_bytes / self._estimated_bytes(self.dtype_bytes, None)
+
+    def _estimated_bytes(self, plain: float, quantization: str | None) -> float:
+        if quantization is None:
+            linear = plain if self.quantization is None else self.quantization.bytes_per_weight
+        elif self.quantization is not None and self.quantization.method == quantization:
             linear = self.quantization.bytes_per_weight
+        else:
+            linear = Quantization(method=quantization).bytes_per_weight
         return (self.embedding_parameters + self.other_parameters) * plain + self.linear_parameters * min(linear, plain)
 
     def kv_values_per_layer(self) -> int:
-        """Values that one token leaves in the KV cache of one layer."""
+        """Values that one token leaves in the KV cache of one layer that has one."""
         return self.latent_kv if self.latent_kv is not None else 2 * self.kv_heads * self.head_dim
 
     def kv_bytes_per_token(self, kv_dtype_bytes: float | None = None) -> float:
         """KV cache bytes of one token in all layers; None is the checkpoint's data type."""
         size = self.dtype_bytes if kv_dtype_bytes is None else kv_dtype_bytes
-        return self.layers * self.kv_values_per_layer() * size
+        return self.kv_layers * self.kv_values_per_layer() * size
 
     def kv_bytes_of_sequence(self, tokens: int, kv_dtype_bytes: float | None = None) -> float:
-        """KV cache bytes of one sequence: local layers keep no more than their window."""
-        per_layer = self.kv_bytes_per_token(kv_dtype_bytes) / self.layers
+        """KV cache bytes of one sequence: local layers keep no more than their window, stateful ones their state."""
+        per_layer = self.kv_bytes_per_token(kv_dtype_bytes) / self.kv_layers
         if self.sliding_window is None or self.full_attention_layers is None:
-            return self.layers * per_layer * tokens
-        local = min(tokens, self.sliding_window)
-        return per_layer * (self.full_attention_layers * tokens + (self.layers - self.full_attention_layers) * local)
+            return self.state_bytes + self.kv_layers * per_layer * tokens
+        local = min(tokens, self.sliding_window) * (self.kv_layers - self.full_attention_layers)
+        return self.state_bytes + per_layer * (self.full_attention_layers * tokens + local)

@@ -139,7 +139,7 @@ class MemoryModel:
             deviations[Unknown.TOTAL] = 0.01
         if model.quantization is not None:
             deviations[Unknown.WEIGHTS] = _QUANTIZED_WEIGHTS_SD
-        if model.sliding_window is not None:
+        if model.sliding_window is not None or model.stateful_layers:
             deviations[Unknown.KV] = _MIXED_KV_SD
         self._belief = Belief(mean, deviations)
 

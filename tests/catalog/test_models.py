@@ -164,7 +164,6 @@ def test_quantized_checkpoints_are_smaller(tmp_path: Path, section: dict[str, ob
     [
         ({k: v for k, v in QWEN3_4B.items() if k != "num_attention_heads"}, "no 'num_attention_heads'"),
         ({**QWEN3_4B, "hidden_size": "wide"}, "'hidden_size' is 'wide'"),
-        ({**QWEN3_4B, "mamba_d_state": 128}, "without a KV cache"),
         ([1, 2], "not a JSON object"),
     ],
 )
@@ -194,3 +193,67 @@ def test_workloads() -> None:
     assert chat.longest_sequence == 768 + 384
     with pytest.raises(UsageError, match="Did you mean chat"):
         load_workload("chatt")
+
+
+QWEN3_NEXT = {
+    "architectures": ["Qwen3NextForCausalLM"], "hidden_size": 2048, "intermediate_size": 5120, "num_hidden_layers": 48,
+    "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256, "vocab_size": 151936,
+    "max_position_embeddings": 262144, "tie_word_embeddings": False, "num_experts": 512, "num_experts_per_tok": 10,
+    "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512, "full_attention_interval": 4,
+    "linear_num_key_heads": 16, "linear_key_head_dim": 128, "linear_num_value_heads": 32, "linear_value_head_dim": 128,
+    "torch_dtype": "bfloat16",
+}  # fmt: skip
+
+
+def test_linear_attention_keeps_a_state(tmp_path: Path) -> None:
+    """Qwen3-Next-80B-A3B: 80 B parameters, 3 B active, 12 of 48 layers with a KV cache (its model card)."""
+    model = load_model(write(tmp_path, QWEN3_NEXT))
+    assert model.parameters / 1e9 == pytest.approx(80, rel=0.02)
+    assert model.active_parameters / 1e9 == pytest.approx(3, rel=0.25)
+    assert (model.kv_layers, model.stateful_layers) == (12, 36)
+    assert model.kv_bytes_per_token() == 12 * 2 * 2 * 256 * 2
+    assert model.kv_bytes_of_sequence(1000) == model.state_bytes + 1000 * model.kv_bytes_per_token()
+    assert model.state_bytes > 36 * 32 * 128 * 128 * 2
+
+
+@pytest.mark.parametrize(
+    ("keys", "full", "local", "stateful"),
+    [
+        ({"layer_types": ["linear_attention", "linear_attention", "full_attention"] * 12}, 12, 0, 24),
+        ({"layer_types": ["sliding_attention", "full_attention"] * 18, "sliding_window": 128}, 18, 18, 0),
+        ({"layers_block_type": ["mamba"] * 32 + ["attention"] * 4, "mamba_d_state": 128}, 4, 0, 32),
+        ({"hybrid_override_pattern": "M-M-M*" * 6, "ssm_state_size": 128}, 6, 0, 30),
+        ({"attn_layer_period": 8, "attn_layer_offset": 4, "mamba_d_state": 16}, 4, 0, 32),
+        ({"sliding_window": 4096, "use_sliding_window": False}, 36, 0, 0),
+        ({"sliding_window": 4096, "use_sliding_window": True, "max_window_layers": 28}, 28, 8, 0),
+        ({"sliding_window": 4096, "use_sliding_window": True}, 0, 36, 0),
+    ],
+)
+def test_kinds_of_layers(tmp_path: Path, keys: dict[str, object], full: int, local: int, stateful: int) -> None:
+    base = {key: value for key, value in QWEN3_4B.items() if "sliding" not in key}
+    model = load_model(write(tmp_path, {**base, **keys}))
+    assert model.stateful_layers == stateful
+    assert (model.full_attention_layers if local else model.kv_layers) == full
+    assert model.kv_layers == full + local
+
+
+def test_layers_that_cannot_be_told_apart_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not say which"):
+        load_model(write(tmp_path, {**QWEN3_4B, "mamba_d_state": 128}))
+    with pytest.raises(UsageError, match="no layer with a KV cache"):
+        load_model(write(tmp_path, {**QWEN3_4B, "layer_types": ["mamba"] * 36}))
+
+
+def test_weights_on_disk_decide_how_large_they_are(tmp_path: Path) -> None:
+    folder = write(tmp_path, QWEN3_4B)
+    assert load_model(folder).checkpoint_bytes is None
+    (tmp_path / "model.safetensors").write_bytes(b"0" * 1000)
+    assert load_model(folder).checkpoint_bytes == 1000
+    (tmp_path / "model.safetensors.index.json").write_text('{"metadata": {"total_size": 9000000000}}')
+    model = load_model(folder)
+    assert model.weight_bytes() == 9_000_000_000
+    assert model.weight_bytes(4) == 18_000_000_000
+    plain = load_model("qwen3-4b")
+    assert model.weight_bytes(quantization="fp8") / model.weight_bytes() == pytest.approx(
+        plain.weight_bytes(quantization="fp8") / plain.weight_bytes()
+    )
