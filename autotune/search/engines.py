@@ -64,6 +64,7 @@ def select_engine(
     seed: int,
     study: str,
     expected_tokens_per_s: float,
+    shortest_limit_s: float,
 ) -> EngineSelection:
     """The engine that a study will use.
 
@@ -82,18 +83,28 @@ def select_engine(
                 )
             engine = VllmEngine(installation, device_uuid=None if device is None else device.uuid, study=study)
             return EngineSelection(engine, device, 1.0, f"vLLM {installation.version}", tuple(installation.command))
-    scale = time_scale or simulation_scale(expected_tokens_per_s)
+    scale = time_scale or simulation_scale(expected_tokens_per_s, shortest_limit_s)
     why = f"no {gpu.title} and vLLM here" if choice is EngineChoice.AUTO else "as asked"
     return EngineSelection(
         SimulatedEngine(gpu, clock=WallClock(scale), seed=seed, study=study), None, scale, f"simulated ({why})"
     )
 
 
-def simulation_scale(expected_tokens_per_s: float) -> float:
-    """How many times faster than real the simulated engine runs: as fast as two cores carry its tokens."""
-    return max(1.0, min(100.0, SIMULATED_TOKENS_PER_WALL_SECOND / max(expected_tokens_per_s, 1.0)))
+def simulation_scale(expected_tokens_per_s: float, shortest_limit_s: float) -> float:
+    """How many times faster than real the simulated engine runs.
+
+    As fast as two cores carry its tokens, and no faster than this machine's delays of some milliseconds, which
+    the scale multiplies, stay small against the shortest limit of the objective.
+    """
+    by_tokens = SIMULATED_TOKENS_PER_WALL_SECOND / max(expected_tokens_per_s, 1.0)
+    by_delay = TOLERATED_SHARE * shortest_limit_s / MACHINE_DELAY_S
+    return max(1.0, min(FASTEST_SCALE, by_tokens, by_delay))
 
 
+FASTEST_SCALE = 100.0
+TOLERATED_SHARE = 0.05
+MACHINE_DELAY_S = 0.012
+"""Delay of a busy two-core machine (P99 of an event loop's lateness), wall seconds."""
 SIMULATED_TOKENS_PER_WALL_SECOND = 12_000.0
 """Tokens that the simulated engine and the load generator carry on two cores without lagging."""
 

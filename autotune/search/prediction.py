@@ -52,3 +52,10 @@ def expected_tokens_per_s(gpu: Gpu, model: ModelShape, spec: StudySpec) -> float
     """Output tok/s near the capacity, for choosing the simulated engine's speed."""
     rate = predicted_rate(gpu, model, spec, {}) or 1.0
     return rate * spec.workload.output_tokens.mean
+
+
+def shortest_limit_s(spec: StudySpec) -> float:
+    """The tightest limit on a latency or a time to first token, s; for a limit per token, that of a whole answer."""
+    return min(
+        t.limit_s * (spec.workload.output_tokens.mean if t.metric is Metric.TPOT else 1.0) for t in spec.slo.targets
+    )

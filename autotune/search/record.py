@@ -7,6 +7,7 @@ always in this order: ``slo`` (log of the worst ratio of a percentile to its lim
 
 from __future__ import annotations
 
+import sqlite3
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -32,6 +33,14 @@ _DASHBOARD_CONSTRAINTS = "constraints"
 _LOCK_PATIENCE_S = 120.0
 
 _Result = TypeVar("_Result")
+
+
+class _Connection(sqlite3.Connection):
+    """Commits without waiting for the disk: a power cut may lose the last ones, and ``trial.json`` has them."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.execute("PRAGMA synchronous=NORMAL")
 
 
 def trial_constraints(document: TrialDocument) -> dict[str, float]:
@@ -69,7 +78,7 @@ class OptunaRecord:
     def __init__(self, url: str, name: str, make_sampler: Callable[[int], BaseSampler], artifacts: Path) -> None:
         self._make_sampler = make_sampler
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        connect = {"timeout": 60} if url.startswith("sqlite") else {}
+        connect = {"timeout": 60, "factory": _Connection} if url.startswith("sqlite") else {}
         try:
             storage = RDBStorage(url, engine_kwargs={"connect_args": connect})
             self._study = optuna.create_study(

@@ -180,7 +180,8 @@ class StudyRun:
     async def _run_asked(self, trial: Trial) -> TrialDocument:
         attributes: Mapping[str, Any] = trial.user_attrs
         role = Role(attributes.get("role", Role.SEARCH))
-        arguments: Arguments = attributes.get("arguments") or self.context.space.arguments(trial.params)
+        given = attributes.get("arguments")
+        arguments: Arguments = self.context.space.arguments(trial.params) if given is None else given
         document = self._without_engine(trial.number, role, arguments)
         if document is None:
             document = await self._launch(trial.number, role, arguments, attributes)

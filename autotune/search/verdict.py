@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from autotune.search.confirmation import Finalist, choose_finalists, reference_trial
 from autotune.search.record import objective_value
-from autotune.stats.compare import Choice, Gain, choose, noise_of, winners_curse
+from autotune.stats.compare import Choice, Gain, choose, noise_within_rounds, winners_curse
 from autotune.store.result import BestDocument, Decision, Outcome, Role, TrialDocument, VerdictDocument
 
 
@@ -39,7 +39,7 @@ def conclude(trials: Sequence[TrialDocument]) -> Conclusion:
     if default is None:
         return _without_default(trials, held, repeats, requests)
     measured = {f.key: [objective_value(d) for d in repeats[f.key]] or [f.search_score] for f in held}
-    noise = noise_of([scores for scores in measured.values() if len(scores) > 1])
+    noise = noise_within_rounds(measured)
     choice = choose(measured, baseline=default.key, flags={f.key: len(f.arguments) for f in held}, noise=noise)
     winner = next(f for f in held if f.key == choice.winner)
     best = _best(trials, winner.arguments, repeats[winner.key])

@@ -83,6 +83,28 @@ def noise_of(repeats: Sequence[ArrayLike]) -> float | None:
     return math.sqrt(squares / degrees) if degrees else None
 
 
+def noise_within_rounds(measured: Mapping[str, ArrayLike]) -> float | None:
+    """Standard deviation of one log figure once what a round has in common is taken out.
+
+    In an interleaved confirmation every configuration is measured once per round; a drift of the machine falls
+    on all of a round alike and cancels in the pairs, so it is no noise. Residuals of the two-way additive model
+    of the logs (configuration plus round).
+
+    Args:
+        measured: repeats of each configuration, repeat i of all made in the same round.
+
+    Returns:
+        None with fewer than two configurations or two rounds.
+    """
+    rows = [np.log(_positive(values)) for values in measured.values()]
+    rounds = min((len(row) for row in rows), default=0)
+    if len(rows) < 2 or rounds < 2:
+        return None
+    table = np.array([row[:rounds] for row in rows])
+    residual = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0, keepdims=True) + table.mean()
+    return math.sqrt(float((residual**2).sum()) / ((len(rows) - 1) * (rounds - 1)))
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The winner among finalists and its gain over the baseline."""

@@ -12,7 +12,7 @@ from autotune.stats.probe import probe_size
 from autotune.stats.slo_test import Verdict
 from autotune.store.result import ProbeDocument
 from autotune.trial.order import TrialOrder
-from autotune.trial.prober import JudgedProbe, Prober
+from autotune.trial.prober import JudgedProbe, Prober, ProbesVoidError
 
 KNOWN_RATE_UNCERTAINTY = 1.3
 """How far a configuration's rate may lie from an earlier one's (factor, one standard deviation)."""
@@ -20,6 +20,8 @@ GUESS_UNCERTAINTY = 3.0
 """The same for a first guess by the models of speed."""
 FIRST_GUESS_RPS = 1.0
 INVALID_REPEATS = 3
+ALMOST_IDLE = 0.7
+"""Requests in the engine below which a missed objective is the engine's, not the load's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,20 @@ async def measure_capacity(prober: Prober, order: TrialOrder) -> Measured:
         search.tell(ProbeResult.of(plan, probe.verdict, valid=probe.document.valid))
         if probe.document.valid:
             judged.append(probe)
+            if _fails_almost_idle(probe):
+                break
+    if not judged:
+        raise ProbesVoidError(prober.probes[-1].invalid_reason)
     return _at_capacity(search.estimate(), judged)
+
+
+def _fails_almost_idle(probe: JudgedProbe) -> bool:
+    """True when the objective is missed although the engine mostly works on one request at a time.
+
+    By Little's law rate times latency requests are in the engine; below one, less load hardly helps.
+    """
+    in_flight = probe.verdict.realised_rate * probe.verdict.latency_scale
+    return probe.verdict.decision is Verdict.FAIL and in_flight < ALMOST_IDLE
 
 
 async def measure_level(prober: Prober, level: LoadLevel) -> Measured:
@@ -82,6 +97,8 @@ async def measure_level(prober: Prober, level: LoadLevel) -> Measured:
         if probe.document.valid:
             break
         probe = await prober.probe(level, "repeat of a void probe", requests, math.inf)
+    if not probe.document.valid:
+        raise ProbesVoidError(probe.document.invalid_reason)
     margin = _margin(probe)
     if not _holds(probe):
         return Measured(probe=probe.document, output_tokens_per_s=0.0, slo_margin=max(margin, 0.0))

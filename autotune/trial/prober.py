@@ -54,6 +54,21 @@ class RequestsFailedError(EngineFailedError):
     """The engine lives and answers every request with an error."""
 
 
+class ProbesVoidError(EngineFailedError):
+    """Every probe was spoiled by something other than the engine, so nothing is known of the configuration."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            Failure(
+                cause=Cause.UNKNOWN,
+                kind=FailureKind.FAULT,
+                phase=Phase.SERVING,
+                line=f"every probe was void: {reason}",
+                advice="Free the machine of other work; on the simulated engine, or give a smaller --time-scale.",
+            )
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class JudgedProbe:
     """A finished probe with its verdict."""

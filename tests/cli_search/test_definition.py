@@ -28,7 +28,7 @@ def test_the_main_command_needs_no_more_than_gpu_model_and_objective() -> None:
     assert spec.name == "t4-qwen3-4b-chat"
     assert spec.slo.to_mapping() == {"p99_latency": "10s"}
     assert spec.load is None
-    assert (spec.workload.input_tokens.mean, spec.workload.output_tokens.mean) == (512, 256)
+    assert (spec.workload.input_tokens.mean, spec.workload.output_tokens.mean) == (512, 128)
 
 
 def test_an_option_wins_over_the_study_files_key(tmp_path: Path) -> None:
