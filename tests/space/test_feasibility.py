@@ -9,12 +9,12 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.catalog import load_gpu, load_model, load_workload
+from autotune.catalog import load_gpu, load_model
 from autotune.space import Feasibility, Layer, TrialEvidence, build_space
 from autotune.space._belief import Belief, normal_cdf
-from autotune.spec import ArgumentValue
+from autotune.spec import ArgumentValue, Workload
 
-CHAT = load_workload("chat")
+CHAT = Workload(input_tokens="256:768", output_tokens="128:384")
 Arguments = dict[str, ArgumentValue]
 
 

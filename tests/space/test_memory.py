@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.catalog import list_gpus, list_models, load_gpu, load_model, load_workload
+from autotune.catalog import list_gpus, list_models, load_gpu, load_model
 from autotune.space import MemoryModel
 from autotune.space._demand import captured_graphs
 from autotune.spec import ArgumentValue, Workload
 
-CHAT = load_workload("chat")
+CHAT = Workload(input_tokens="256:768", output_tokens="128:384")
 Arguments = dict[str, ArgumentValue]
 
 

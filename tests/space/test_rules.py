@@ -9,13 +9,13 @@ from pydantic import ValidationError
 
 from autotune.base.errors import UsageError
 from autotune.base.yaml_text import read_yaml_mapping
-from autotune.catalog import Rule, data_folder, load_gpu, load_model, load_workload
+from autotune.catalog import Rule, data_folder, load_gpu, load_model
 from autotune.space import build_space, explain_argument, to_argv
 from autotune.space._base import base_space
 from autotune.space.rules import check_rules
-from autotune.spec import ArgumentValue
+from autotune.spec import ArgumentValue, Workload
 
-CHAT = load_workload("chat")
+CHAT = Workload(input_tokens="256:768", output_tokens="128:384")
 
 T4_BF16 = "bfloat16 needs compute capability 8.0"
 NEEDS_CHECKPOINT = "needs a checkpoint that was quantized so"

@@ -16,7 +16,7 @@ from autotune.catalog import list_gpus, list_models, load_gpu, load_model, load_
 from autotune.space import IntParameter, SearchSpace, build_space
 from autotune.spec import ArgumentValue, Workload
 
-CHAT = load_workload("chat")
+CHAT = Workload(input_tokens="256:768", output_tokens="128:384")
 STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.yaml"))
 
 
