@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from autotune.report import figures, words
 from autotune.report._html import Html, tag
 from autotune.report._parts import Cell, flags, number_cell, section, table, text_cell
-from autotune.report.lookup import configuration_key
+from autotune.report.failures import failure_groups
+from autotune.report.lookup import common_arguments, configuration_key
 from autotune.spec import ArgumentValue
 from autotune.store.result import Outcome, ProbeDocument, StudyDocument, TrialDocument
 
@@ -23,38 +23,6 @@ _HEADS = (
     ("requests", True),
     ("engine time", True),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class FailureGroup:
-    """Trials that failed for the same reason."""
-
-    outcome: Outcome
-    reason: str
-    trials: tuple[TrialDocument, ...]
-
-    @property
-    def advice(self) -> str:
-        """The first advice among them."""
-        return next((t.advice for t in self.trials if t.advice), "")
-
-
-def failure_groups(document: StudyDocument) -> list[FailureGroup]:
-    """Failed trials by outcome and reason, the most frequent first."""
-    groups: dict[tuple[Outcome, str], list[TrialDocument]] = {}
-    for trial in document.trials:
-        if trial.outcome is not Outcome.MEASURED:
-            groups.setdefault((trial.outcome, trial.reason), []).append(trial)
-    found = [FailureGroup(outcome, reason, tuple(trials)) for (outcome, reason), trials in groups.items()]
-    return sorted(found, key=lambda g: (g.outcome is Outcome.FAULT, -len(g.trials)))
-
-
-def common_arguments(trials: Sequence[TrialDocument]) -> dict[str, ArgumentValue]:
-    """Arguments that all trials but the bare default share."""
-    with_flags = [t.arguments for t in trials if t.arguments]
-    if len(with_flags) < 2:
-        return {}
-    return {name: value for name, value in with_flags[0].items() if all(a.get(name) == value for a in with_flags)}
 
 
 def trials_section(document: StudyDocument) -> Html:

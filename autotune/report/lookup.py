@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -80,3 +80,11 @@ def standings(document: StudyDocument) -> dict[tuple[tuple[str, str], ...], Stan
 def bare_default(document: StudyDocument) -> TrialDocument | None:
     """The trial of vLLM without any flag, where there is one."""
     return next((t for t in document.trials if t.role is Role.BASELINE and t.label == DEFAULT_LABEL), None)
+
+
+def common_arguments(trials: Sequence[TrialDocument]) -> dict[str, ArgumentValue]:
+    """Arguments that all trials but the bare default share."""
+    with_flags = [t.arguments for t in trials if t.arguments]
+    if len(with_flags) < 2:
+        return {}
+    return {name: value for name, value in with_flags[0].items() if all(a.get(name) == value for a in with_flags)}
