@@ -20,6 +20,7 @@ from autotune.simulator.core import EngineCore, OutOfMemoryError, StepOutput
 from autotune.simulator.engine_model import EngineModel, oom_text
 from autotune.simulator.faults import Faults
 from autotune.simulator.http import Reply
+from autotune.simulator.lag import LagMeter
 from autotune.simulator.log import EngineLog
 from autotune.simulator.openai_requests import Generation, RefusedError
 from autotune.simulator.prometheus import EngineMetrics
@@ -29,7 +30,6 @@ from autotune.simulator.tokens import block_keys, natural_length
 _CHUNKS_PER_SECOND = 4000
 """Above this many chunks a wall second, tokens are merged: the client shares the machine."""
 _TIMER_SLACK_S = 60e-6
-_LAG_WINDOW_S = 5.0
 _LAG_WARNING_S = 0.05
 _BACKLOG_BYTES = 256 * 1024
 _STATS_INTERVAL_S = 10.0
@@ -73,8 +73,7 @@ class EngineDriver:
         self._timer_at = float("inf")
         self._finished_requests = 0
         self._hung = False
-        self._lag_windows = [0.0, 0.0]
-        self._lag_window_started = time.monotonic()
+        self._lag = LagMeter()
         self._stats_at = clock.now()
         self._stats_tokens = (0, 0)
         self._loop = asyncio.get_running_loop()
@@ -128,8 +127,7 @@ class EngineDriver:
     def refresh(self) -> None:
         """Bring the engine and its metrics up to now."""
         self._advance(self._clock.now())
-        self._roll_lag_window()
-        self._metrics.lag_seconds = max(self._lag_windows) * self._clock.scale
+        self._metrics.lag_seconds = self._lag.mean() * self._clock.scale
 
     def _sequence(self, generation: Generation, prompt: list[int], keys: list[BlockKey]) -> Sequence:
         number = next(self._ids)
@@ -259,26 +257,17 @@ class EngineDriver:
     # -- lag and statistics
 
     def _note_lag(self, due: float) -> None:
-        lag = time.monotonic() - due / self._clock.scale
-        if lag <= 0:
-            return
-        self._roll_lag_window()
-        if lag > self._lag_windows[1]:
-            if lag > _LAG_WARNING_S >= self._lag_windows[1]:
-                self._log.core(
-                    "simulator.py:1",
-                    f"The simulated engine runs late by {lag * self._clock.scale:.2f} engine seconds: this machine "
-                    f"does not keep up with --time-scale {self._clock.scale:g}.",
-                    "WARNING",
-                )
-            self._lag_windows[1] = lag
-        self._metrics.lag_peak_seconds = max(self._metrics.lag_peak_seconds, lag * self._clock.scale)
-
-    def _roll_lag_window(self) -> None:
-        elapsed = time.monotonic() - self._lag_window_started
-        if elapsed > _LAG_WINDOW_S:
-            self._lag_windows = [self._lag_windows[1] if elapsed < 2 * _LAG_WINDOW_S else 0.0, 0.0]
-            self._lag_window_started = time.monotonic()
+        lag = max(0.0, time.monotonic() - due / self._clock.scale)
+        self._lag.note(lag)
+        peak = self._metrics.lag_peak_seconds / self._clock.scale
+        if lag > _LAG_WARNING_S >= peak:
+            self._log.core(
+                "simulator.py:1",
+                f"The simulated engine runs late by {lag * self._clock.scale:.2f} engine seconds: this machine "
+                f"does not keep up with --time-scale {self._clock.scale:g}.",
+                "WARNING",
+            )
+        self._metrics.lag_peak_seconds = max(peak, lag) * self._clock.scale
 
     def _log_stats(self, now: float) -> None:
         core = self.core
