@@ -16,6 +16,7 @@ class ApiServerQueue:
 
     per_request_s: float
     per_prompt_token_s: float
+    per_token_s: float
     per_chunk_s: float
     stream_interval: int
     free_at: float = 0.0
@@ -26,6 +27,7 @@ class ApiServerQueue:
         return cls(
             per_request_s=calibration.request_overhead_s / count,
             per_prompt_token_s=calibration.prompt_token_overhead_s / count,
+            per_token_s=calibration.token_overhead_s / count,
             per_chunk_s=calibration.output_overhead_s / count,
             stream_interval=stream_interval,
         )
@@ -36,12 +38,15 @@ class ApiServerQueue:
         self.free_at = start + self.per_request_s + self.per_prompt_token_s * prompt_tokens
         return self.free_at
 
-    def send(self, at: float, tokens: int, edges: int) -> float:
+    def send(self, at: float, tokens: int, edges: int, step_s: float) -> float:
         """When the outputs of a step that ended ``at`` have left: ``edges`` of the tokens are first or last ones.
 
-        With a stream interval only each n-th token of a request makes a chunk; first and last tokens always do.
+        With a stream interval only each n-th token of a request makes a chunk; first and last tokens always do. When
+        the server lags, tokens that wait for the same stream share a chunk, so that only the work per token stays.
         """
-        chunks = edges + (tokens - edges) / self.stream_interval
-        start = max(at, self.free_at)
-        self.free_at = start + chunks * self.per_chunk_s
+        lag = self.free_at - at
+        start = self.free_at if lag > 0 else at
+        merged = 1.0 + lag / step_s if lag > 0 and step_s > 0 else 1.0
+        chunks = edges + (tokens - edges) / max(merged, self.stream_interval)
+        self.free_at = start + tokens * self.per_token_s + chunks * self.per_chunk_s
         return self.free_at

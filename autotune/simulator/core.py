@@ -187,10 +187,10 @@ class EngineCore:
                 return
 
     def run_until_edge(self, limit: float) -> None:
-        """Run until an output with a first or last token is in the outbox, or no step starts by ``limit``.
+        """Run until an output with a first or last token is in the outbox, or time reaches ``limit``.
 
-        For virtual time: steps that only decode are leapt over, and leave no output. Nothing may be submitted for a
-        moment before ``limit`` afterwards.
+        For virtual time: steps that only decode are leapt over, and leave no output. Afterwards only moments from
+        ``limit`` on (or from the output's ``due`` on) may be submitted.
 
         Raises:
             OutOfMemoryError: a step needed more memory than there was.
@@ -198,6 +198,8 @@ class EngineCore:
         while True:
             flight = self._in_flight
             if flight is not None:
+                if flight.end > limit:
+                    return
                 self._complete(flight)
                 if flight.plan.first_tokens or flight.plan.finished:
                     return
@@ -280,7 +282,7 @@ class EngineCore:
         self.generated_tokens += plan.sampled
         self.prompt_tokens += plan.chunk_tokens
         edges = len(plan.first_tokens) + len(plan.finished)
-        due = self.api.send(flight.end, plan.sampled, min(edges, plan.sampled))
+        due = self.api.send(flight.end, plan.sampled, min(edges, plan.sampled), flight.end - flight.start)
         for sequence in plan.first_tokens:
             if sequence.first_due is None:
                 sequence.first_due = due
@@ -325,8 +327,9 @@ class EngineCore:
         return self.free_at + np.cumsum(times)
 
     def _send_quiet(self, ends: NDArray[np.float64], sequences: int) -> None:
-        """The API server's queue after these steps: the largest partial sum of work less the time it had for it."""
-        work = sequences / self.api.stream_interval * self.api.per_chunk_s
-        total = len(ends) * work
-        remaining = work * np.arange(len(ends), 0, -1)
-        self.api.free_at = max(self.api.free_at + total, float(np.max(ends + remaining)))
+        """The API server's queue after these steps, one by one: how far it lags decides what it merges."""
+        send = self.api.send
+        previous = self.free_at
+        for end in ends.tolist():
+            send(end, sequences, 0, end - previous)
+            previous = end

@@ -10,6 +10,10 @@ from autotune.simulator.formats import value_bytes
 from autotune.simulator.options import EngineOptions, GraphMode
 
 GIB = float(2**30)
+_WORKSPACE_GIB = 0.07
+"""What an H200 under vLLM 0.24 held beside weights, activations and libraries."""
+_LOADED_SHARE = 1.009
+"""Weights as loaded over the parameters' bytes: 7.56 of 7.49 GiB for Qwen3-4B (rotary tables, padding, buffers)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +95,10 @@ def build_memory_model(
     ranks = options.tensor_parallel
     weights = weights_gib(model, options.dtype, options.quantization, ranks) * factor.weights
     per_token, per_sequence = _activation_gib(model, options)
-    per_token *= factor.activation
-    per_sequence *= factor.activation
+    graphs = _graphs_gib(gpu, model, options, per_token) * factor.graphs
+    per_token *= calibration.activation_factor * factor.activation
+    per_sequence *= calibration.activation_factor * factor.activation
     activation = max(per_token * options.max_num_batched_tokens, per_sequence * options.max_num_seqs)
-    graphs = _graphs_gib(gpu, model, options) * factor.graphs
     kv_values = model.kv_values_per_layer()
     if model.latent_kv is None:
         kv_values = kv_values // model.kv_heads * math.ceil(model.kv_heads / ranks)
@@ -102,7 +106,8 @@ def build_memory_model(
         total=gpu.cuda_memory_gib,
         context=calibration.context_gib * factor.overhead,
         weights=weights,
-        non_torch=(calibration.non_torch_gib + (calibration.nccl_gib if ranks > 1 else 0.0)) * factor.overhead,
+        non_torch=(_WORKSPACE_GIB + calibration.non_torch_gib + (calibration.nccl_gib if ranks > 1 else 0.0))
+        * factor.overhead,
         activation=activation,
         graphs=graphs,
         graphs_estimated=graphs,
@@ -115,8 +120,7 @@ def build_memory_model(
 
 def weights_gib(model: ModelShape, dtype: str, quantization: str | None, ranks: int = 1) -> float:
     """Weights on one GPU. Vocabulary matrices stay in the model's dtype when the layers are quantized."""
-    norms = 2 * model.layers * model.hidden * value_bytes(dtype)
-    return (model.weight_bytes(value_bytes(dtype), quantization) / ranks + norms) / GIB
+    return model.weight_bytes(value_bytes(dtype), quantization) / ranks * _LOADED_SHARE / GIB
 
 
 def _activation_gib(model: ModelShape, options: EngineOptions) -> tuple[float, float]:
@@ -137,9 +141,14 @@ def _activation_gib(model: ModelShape, options: EngineOptions) -> tuple[float, f
     return per_token / GIB, per_sequence / GIB
 
 
-def _graphs_gib(gpu: Gpu, model: ModelShape, options: EngineOptions) -> float:
+def _graphs_gib(gpu: Gpu, model: ModelShape, options: EngineOptions, activation_per_token: float) -> float:
+    """Memory of all captured graphs: a little for each, and static buffers for the tokens of whole decode graphs."""
     if options.graph_mode is GraphMode.NONE:
         return 0.0
-    kinds = 2 if options.graph_mode is GraphMode.FULL_AND_PIECEWISE else 1
-    per_size = gpu.calibration.graph_gib_per_size * kinds / 2 * model.layers / 36
-    return 0.05 + per_size * len(options.capture_sizes)
+    calibration = gpu.calibration
+    whole = [size for size in options.capture_sizes if size <= options.max_num_seqs and options.graph_mode.full_decode]
+    pieces = len(options.capture_sizes) if options.graph_mode.mixed else 0
+    captures = (pieces + len(whole)) * calibration.graph_gib_per_capture * model.layers / 36
+    return (
+        calibration.graph_base_gib + captures + sum(whole) * activation_per_token * calibration.graph_activation_share
+    )

@@ -146,6 +146,8 @@ def build_physics(gpu: Gpu, model: ModelShape, options: EngineOptions) -> StepPh
     rate = compute_rate(gpu, options.dtype, options.quantization)
     weight_bandwidth = bandwidth * calibration.bandwidth_efficiency * ranks
     kv_bytes = model.kv_bytes_per_token(options.kv_dtype_bytes)
+    if options.kv_dtype_bytes < plain:
+        kv_bytes /= calibration.fp8_attention_share
     vocabulary = model.vocabulary * model.hidden
     layer_bytes = model.weight_bytes(plain, options.quantization)
     layer_bytes -= (model.embedding_parameters + model.other_parameters) * plain
@@ -166,7 +168,7 @@ def build_physics(gpu: Gpu, model: ModelShape, options: EngineOptions) -> StepPh
         sampling_sequence_s=model.vocabulary * 6.0 / (bandwidth * calibration.sampling_bandwidth_efficiency),
         host_s=calibration.step_overhead_s,
         host_sequence_s=calibration.sequence_overhead_s,
-        launch_full_s=calibration.graph_launch_s,
+        launch_full_s=calibration.graph_overhead_per_layer_s * layers,
         launch_piecewise_s=calibration.piecewise_overhead_per_layer_s * layers,
         launch_compiled_s=calibration.compiled_overhead_per_layer_s * layers,
         launch_eager_s=calibration.eager_overhead_per_layer_s * layers,
