@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from typing import Annotated
+from typing import Annotated, Any
 
-import click
 import typer
 
 from autotune import __version__
@@ -33,6 +32,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+_PARSER_ERROR: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+"""What the parser raises for wrong usage: some versions of Typer carry a click of their own."""
 
 
 def _version(shown: bool) -> None:
@@ -66,10 +69,11 @@ def run() -> None:
         if os.environ.get("AUTOTUNE_DEBUG"):
             traceback.print_exc()
         _fail(str(error), error.exit_code)
-    except click.exceptions.Abort:
+    except typer.Abort:
         _fail("interrupted.", ExitCode.INTERRUPTED)
-    except click.ClickException as error:
-        _fail(f"{error.format_message()} See 'autotune --help'.", ExitCode.USAGE)
+    except _PARSER_ERROR as error:
+        message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
+        _fail(f"{message}. See 'autotune --help'.", ExitCode.USAGE)
     except KeyboardInterrupt:
         _fail("interrupted.", ExitCode.INTERRUPTED)
     except BrokenPipeError:

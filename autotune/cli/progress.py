@@ -36,7 +36,8 @@ def summarise_trial(trial: TrialDocument) -> str:
 class PlainDisplay:
     """One line per event; for pipes, logs and CI."""
 
-    def __init__(self) -> None:
+    def __init__(self, headline: str) -> None:
+        self._headline = headline
         self._started = time.monotonic()
         self._last_probe = 0.0
 
@@ -58,6 +59,7 @@ class PlainDisplay:
         """Announce the plan."""
         count = "as many trials as the time allows" if plan.trials is None else f"{plan.trials} trials"
         resumed = f" Resuming after {plan.resumed_trials} finished trials." if plan.resumed_trials else ""
+        self.line(self._headline)
         self.line(f"Plan: baselines, then {count}, then confirmation on fresh engines.{resumed}")
 
     def trial_started(self, event: TrialStarted) -> None:
@@ -94,8 +96,8 @@ class PlainDisplay:
 class LiveDisplay(PlainDisplay):
     """Finished trials scroll by; the running one and the best so far stay at the bottom."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, headline: str) -> None:
+        super().__init__(headline)
         self._console = Console(stderr=True)
         self._live = Live(console=self._console, refresh_per_second=8, transient=True)
         self._trial: TrialStarted | None = None
@@ -164,9 +166,9 @@ def _bar(progress: ProbeProgress, width: int = 20) -> str:
     return "█" * filled + "░" * (width - filled)
 
 
-def make_display() -> PlainDisplay:
+def make_display(headline: str) -> PlainDisplay:
     """A live view in a terminal, plain lines otherwise."""
-    return LiveDisplay() if sys.stderr.isatty() else PlainDisplay()
+    return LiveDisplay(headline) if sys.stderr.isatty() else PlainDisplay(headline)
 
 
 def final_summary(document: StudyDocument) -> str:

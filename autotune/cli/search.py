@@ -108,8 +108,7 @@ def search(
     if dry_run:
         _show_plan(describe_plan(prepared), json_output)
         return
-    _announce(prepared)
-    with make_display() as display:
+    with make_display(_headline(prepared)) as display:
         try:
             document = run_prepared(prepared, _Writing(display, prepared.context.folder.path))
         except KeyboardInterrupt:
@@ -142,7 +141,7 @@ class _Writing:
         write_best(document, self._folder)
 
 
-def _announce(prepared: PreparedStudy) -> None:
+def _headline(prepared: PreparedStudy) -> str:
     context = prepared.context
     text = f"Study {prepared.spec.name}: {context.gpu.title}, {prepared.spec.model}, {prepared.spec.slo}."
     if context.engine.kind is EngineKind.SIMULATED:
@@ -152,7 +151,7 @@ def _announce(prepared: PreparedStudy) -> None:
         )
     else:
         text += f" Engine: {prepared.selection.reason}."
-    typer.echo(text, err=True)
+    return text
 
 
 def _show_plan(plan: dict[str, object], as_json: bool) -> None:

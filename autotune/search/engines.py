@@ -8,7 +8,6 @@ from autotune.base.clock import WallClock
 from autotune.base.errors import EnvironmentProblemError
 from autotune.catalog import Gpu, identify_gpu
 from autotune.engine import SimulatedEngine, VllmEngine, VllmInstallation, detect_vllm
-from autotune.engine.api import Engine
 from autotune.spec import EngineChoice
 from autotune.telemetry import GpuInfo, nvml_problem
 from autotune.telemetry import list_gpus as list_devices
@@ -18,12 +17,17 @@ from autotune.telemetry import list_gpus as list_devices
 class EngineSelection:
     """The engine of a study, and why it is that one."""
 
-    engine: Engine
+    engine: SimulatedEngine | VllmEngine
     device: GpuInfo | None
     """The GPU under test; None on the simulated engine and on CPU."""
     time_scale: float
     reason: str
     command: tuple[str, ...] = ()
+
+    @property
+    def vllm_version(self) -> str | None:
+        """Version of the installed vLLM; None on the simulated engine, which follows the newest."""
+        return self.engine.version if isinstance(self.engine, VllmEngine) else None
 
 
 def matching_device(gpu: Gpu) -> GpuInfo | None:
@@ -84,10 +88,8 @@ def select_engine(
             engine = VllmEngine(installation, device_uuid=None if device is None else device.uuid, study=study)
             return EngineSelection(engine, device, 1.0, f"vLLM {installation.version}", tuple(installation.command))
     scale = time_scale or simulation_scale(expected_tokens_per_s, shortest_limit_s)
-    why = f"no {gpu.title} and vLLM here" if choice is EngineChoice.AUTO else "as asked"
-    return EngineSelection(
-        SimulatedEngine(gpu, clock=WallClock(scale), seed=seed, study=study), None, scale, f"simulated ({why})"
-    )
+    why = f"no {gpu.title} with a vLLM here" if choice is EngineChoice.AUTO else "as asked"
+    return EngineSelection(SimulatedEngine(gpu, clock=WallClock(scale), seed=seed, study=study), None, scale, why)
 
 
 def simulation_scale(expected_tokens_per_s: float, shortest_limit_s: float) -> float:

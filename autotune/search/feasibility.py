@@ -1,24 +1,22 @@
-"""Refuses configurations that would only fail, before an engine is started for them."""
+"""Refuses configurations that would only fail, before an engine is started for them; learns from every trial."""
 
 from __future__ import annotations
 
 from autotune.base.errors import UsageError
-from autotune.catalog import Gpu, ModelShape
 from autotune.engine.api import Engine
 from autotune.search.context import Refusal
-from autotune.space import MemoryModel, SearchSpace
+from autotune.space import Feasibility, SearchSpace, TrialEvidence
 from autotune.spec import Arguments, StudySpec
 from autotune.store.result import Outcome, TrialDocument
 
 
 class Judge:
-    """Rules of the space, the installed engine's own list of arguments, and the memory model."""
+    """The installed engine's own list of arguments, then the space's rules, memory model and experience."""
 
-    def __init__(self, gpu: Gpu, model: ModelShape, spec: StudySpec, space: SearchSpace, engine: Engine) -> None:
-        self._spec = spec
+    def __init__(self, spec: StudySpec, space: SearchSpace, engine: Engine) -> None:
         self._space = space
         self._engine = engine
-        self._memory = MemoryModel(gpu, model) if gpu.kind != "cpu" else None
+        self._feasibility = Feasibility(space, spec.workload)
 
     def check_fixed(self, arguments: Arguments) -> None:
         """Refuse what the user fixed, if this installation would.
@@ -32,22 +30,25 @@ class Judge:
 
     def refuse(self, arguments: Arguments) -> Refusal | None:
         """Why these arguments cannot run; None when they may."""
-        complaints = self._space.check(arguments) + self._engine.check(arguments)
+        complaints = self._engine.check(arguments)
         if complaints:
             return Refusal("invalid_config", complaints[0])
-        if self._memory is None:
-            return None
-        predicted = self._memory.predict(arguments, self._spec.workload)
-        return Refusal(predicted.reason, predicted.explanation) if predicted.hopeless else None
+        refusal = self._feasibility.check(arguments)
+        return None if refusal is None else Refusal(refusal.cause, refusal.message)
 
     def learn(self, document: TrialDocument) -> None:
-        """Calibrate the memory model by what a started engine said."""
-        facts = document.engine_facts
-        if self._memory is None or document.outcome is not Outcome.MEASURED or not document.launched:
+        """Take in a trial that an engine was started for; faults teach nothing."""
+        if not document.launched or document.outcome is Outcome.FAULT:
             return
-        self._memory.calibrate(
-            document.arguments,
-            weights_gib=facts.get("weights_gib"),
-            kv_gib=facts.get("kv_cache_gib"),
-            graphs_gib=facts.get("graphs_gib"),
+        facts = document.engine_facts
+        self._feasibility.learn(
+            TrialEvidence(
+                arguments=document.arguments,
+                cause=document.reason if document.outcome is Outcome.INFEASIBLE else None,
+                weights_gib=facts.get("weights_gib"),
+                kv_gib=facts.get("kv_cache_gib"),
+                graphs_gib=facts.get("graphs_gib"),
+                kv_tokens=facts.get("kv_cache_tokens"),
+                least_free_gib=None,
+            )
         )

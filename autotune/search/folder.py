@@ -19,14 +19,16 @@ class StudyFolder:
 
     path: Path
 
-    def create(self) -> None:
-        """Make the folder.
+    def create(self) -> list[Path]:
+        """Make the folder; returns the folders that were made, innermost first.
 
         Raises:
             EnvironmentProblemError: it cannot be made or written to.
         """
+        wanted = self.path / "trials"
+        made = [folder for folder in (wanted, *wanted.parents) if not folder.exists()]
         try:
-            (self.path / "trials").mkdir(parents=True, exist_ok=True)
+            wanted.mkdir(parents=True, exist_ok=True)
             probe = self.path / ".writable"
             probe.write_text("")
             probe.unlink()
@@ -35,6 +37,7 @@ class StudyFolder:
                 f"output folder {self.path}: cannot be written ({error.strerror or error}).",
                 "Choose another with --out.",
             ) from error
+        return made
 
     def trial(self, number: int) -> Path:
         """Folder of one trial; made when missing."""

@@ -84,9 +84,10 @@ def prepare_study(spec: StudySpec, options: SearchOptions) -> PreparedStudy:
         overrides=spec.space,
         fixed=spec.arguments,
         allow_lossy=spec.allow_lossy,
-        known=None,
+        known=engine.catalogue.names,
+        vllm_version=selection.vllm_version,
     )
-    judge = Judge(gpu, model, spec, space, engine)
+    judge = Judge(spec, space, engine)
     judge.check_fixed(spec.arguments)
     folder = StudyFolder(options.out or STUDIES / spec.name)
     storage = options.storage or f"sqlite:///{STUDIES / 'autotune.db'}"
@@ -122,9 +123,14 @@ def run_prepared(prepared: PreparedStudy, observer: StudyObserver) -> StudyDocum
     context = prepared.context
     identity = study_identity(prepared.spec, context.space, context.engine.kind)
     _refuse_foreign_folder(context.folder, prepared.spec.name)
-    if context.storage.startswith("sqlite:///"):
-        _make_parent(Path(context.storage.removeprefix("sqlite:///")), context.storage)
-    with contextlib.closing(Store.open(context.storage)) as store:
+    made = context.folder.create()
+    try:
+        store = Store.open(context.storage)
+    except EnvironmentProblemError:
+        for folder in made:
+            folder.rmdir()
+        raise
+    with contextlib.closing(store):
         record = OptunaRecord(
             context.storage,
             prepared.spec.name,
@@ -134,7 +140,6 @@ def run_prepared(prepared: PreparedStudy, observer: StudyObserver) -> StudyDocum
         stored = record.attribute(_IDENTITY)
         if stored is not None:
             refuse_changes(prepared.spec.name, json.loads(stored), json.loads(json.dumps(identity)))
-        context.folder.create()
         if stored is None:
             record.set_attribute(_IDENTITY, json.dumps(identity))
             record.set_attribute(_CREATED, context.created)
@@ -167,15 +172,6 @@ def _cancelled_by_signals(task: asyncio.Task[StudyDocument]) -> Iterator[None]:
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
-
-
-def _make_parent(path: Path, url: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise EnvironmentProblemError(
-            f"storage {url}: its folder cannot be made ({error.strerror or error}).", "Choose another with --storage."
-        ) from error
 
 
 def _refuse_foreign_folder(folder: StudyFolder, name: str) -> None:

@@ -95,6 +95,8 @@ class StudyRun:
 
     def _recover(self) -> None:
         """Settle the trials that a killed run left open: told if their result is on disk, else queued again."""
+        for finished in self.documents.values():
+            self.context.learn(finished)
         for stale in self.record.stale():
             document = self.documents.get(stale.number)
             if document is not None:
