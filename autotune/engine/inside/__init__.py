@@ -1,0 +1,1 @@
+"""Scripts that run inside vLLM's own Python; standard library only, for whatever Python that is."""
