@@ -1,108 +1,151 @@
-"""One HTTP/1.1 client connection on an asyncio protocol."""
+"""Connections that carry exchanges: on a plain socket of ours, or on asyncio's TLS."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol, cast
 
-from autotune.load._http import MalformedResponseError, ResponseParser
+from autotune.load._exchange import BodySink, ConnectionBrokenError, Exchange
+from autotune.load._poller import Poller
+from autotune.load._shortcut import Shortcut, take
 
-_READ_SIZE = 256 * 2**10
 _LINGER = 2.0
-_READ_BUFFER = bytearray(_READ_SIZE)
+_READ_SIZE = 256 * 2**10
 # Every read is consumed before the next one starts, so that all connections of a process share one buffer.
-_READ_VIEW = memoryview(_READ_BUFFER)
+_READ_VIEW = memoryview(bytearray(_READ_SIZE))
+
+OnIdle = Callable[["Connection"], None]
 
 
-class BodySink(Protocol):
-    """Takes a body piece by piece inside the event loop's read callback, without a task switch."""
+class Connection(Protocol):
+    """One HTTP/1.1 connection."""
 
-    @property
-    def done(self) -> bool:
-        """True when nothing that may follow matters."""
+    closed: bool
+    used: bool
+    idle_since: float
+
+    async def send(self, method: bytes, message: bytes, sink: BodySink | None) -> Exchange:
+        """Write a request; what comes back goes to the exchange."""
         ...
 
-    def feed(self, data: bytes, now: float) -> None:
-        """Take a piece that was read at ``now`` (``time.monotonic``)."""
+    def close(self) -> None:
+        """Drop the connection at once, whatever it carries."""
         ...
 
 
-class ConnectionBrokenError(Exception):
-    """The connection ended before the response did. ``fresh``: not a byte of the response had arrived."""
+class _Base:
+    """What both kinds share: the exchange under way and the way back to the pool."""
 
-    def __init__(self, message: str, *, fresh: bool) -> None:
-        super().__init__(message)
-        self.fresh = fresh
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """Status and headers of a response."""
-
-    status: int
-    headers: list[tuple[bytes, bytes]]
-
-
-class Connection(asyncio.BufferedProtocol):
-    """Carries one exchange at a time; ``on_idle`` is told when it may carry the next one."""
-
-    def __init__(self, on_idle: Callable[[Connection], None]) -> None:
+    def __init__(self, on_idle: OnIdle) -> None:
         self._on_idle = on_idle
-        self._transport: asyncio.Transport | None = None
-        self._parser: ResponseParser | None = None
-        self._head: asyncio.Future[Head] | None = None
-        self._ended: asyncio.Future[None] | None = None
-        self._sink: BodySink | None = None
-        self._wanted_sink: BodySink | None = None
-        self._pieces: asyncio.Queue[bytes] = asyncio.Queue()
-        self._now = 0.0
+        self._exchange: Exchange | None = None
+        self._lingering = False
         self.idle_since = 0.0
         self.closed = False
         self.used = False
 
-    def send(self, method: bytes, message: bytes, sink: BodySink | None) -> asyncio.Future[Head]:
-        """Write a request; the future gives the response's head."""
-        if self._transport is None or self.closed:
+    def close(self) -> None:
+        """Drop the connection at once."""
+        raise NotImplementedError
+
+    def _begin(self, method: bytes, sink: BodySink | None) -> Exchange:
+        if self.closed:
             raise ConnectionBrokenError("the connection is closed", fresh=True)
-        loop = asyncio.get_running_loop()
-        self._parser = ResponseParser(method, self._got_head, self._got_body)
-        self._head, self._ended = loop.create_future(), loop.create_future()
-        self._wanted_sink, self._sink = sink, None
-        self._pieces = asyncio.Queue()
-        self._transport.write(message)
-        return self._head
+        self._exchange = Exchange(method, sink)
+        self._lingering = False
+        return self._exchange
 
-    async def wait_ended(self) -> None:
-        """Wait for the end of the body, or until the sink is done.
+    def _received(self, data: bytes, now: float) -> Shortcut | None:
+        """Take what was read; say how to recognise more of the same."""
+        exchange = self._exchange
+        if exchange is None or exchange.over:
+            self.close()
+            return None
+        try:
+            exchange.received(data, now)
+        except ConnectionBrokenError:
+            self.close()
+            return None
+        if not exchange.ended.done():
+            return exchange.shortcut
+        if exchange.over:
+            if exchange.reusable:
+                self.idle_since = now
+                self.used = True
+                self._on_idle(cast("Connection", self))
+            else:
+                self.close()
+        elif not self._lingering:
+            # The sink has all it wants; the rest of the body may still end, but is not waited for.
+            self._lingering = True
+            asyncio.get_running_loop().call_later(_LINGER, self._give_up, exchange)
+        return None
 
-        Raises:
-            ConnectionBrokenError: the body ended too early.
-        """
-        if self._ended is not None:
-            await asyncio.shield(self._ended)
+    def _give_up(self, exchange: Exchange) -> None:
+        if self._exchange is exchange and not exchange.over:
+            self.close()
 
-    async def next_piece(self) -> bytes:
-        """The next piece of a body without a sink; empty at its end.
+    def _lost(self, error: Exception | None) -> None:
+        self.closed = True
+        if self._exchange is not None and not self._exchange.ended.done():
+            self._exchange.lost(error)
 
-        Raises:
-            ConnectionBrokenError: the body ended too early.
-        """
-        if self._pieces.empty() and self._ended is not None and self._ended.done():
-            self._ended.result()
-            return b""
-        piece = await self._pieces.get()
-        if not piece and self._ended is not None:
-            self._ended.result()
-        return piece
+
+class SocketConnection(_Base):
+    """A TCP connection read by the :class:`Poller`; its times are the kernel's."""
+
+    def __init__(self, sock: socket.socket, poller: Poller, on_idle: OnIdle) -> None:
+        super().__init__(on_idle)
+        self._socket = sock
+        self._poller = poller
+        poller.add(sock, self._received, self._gone)
+
+    async def send(self, method: bytes, message: bytes, sink: BodySink | None) -> Exchange:
+        """Write a request; what comes back goes to the exchange."""
+        exchange = self._begin(method, sink)
+        # A server that refuses a request may answer and close before it was sent whole; the poller sees it.
+        with contextlib.suppress(ConnectionError):
+            await asyncio.get_running_loop().sock_sendall(self._socket, message)
+        return exchange
 
     def close(self) -> None:
-        """Drop the connection at once, whatever it carries."""
-        self.closed = True
+        """Drop the connection at once."""
+        if self._socket.fileno() >= 0:
+            self._poller.remove(self._socket)
+            self._socket.close()
+        self._lost(None)
+
+    def _gone(self, error: Exception | None) -> None:
+        if self._socket.fileno() >= 0:
+            self._poller.remove(self._socket)
+            self._socket.close()
+        self._lost(error)
+
+
+class ProtocolConnection(_Base, asyncio.BufferedProtocol):
+    """A connection of asyncio's: TLS, and plain TCP where there is no ``epoll``."""
+
+    def __init__(self, on_idle: OnIdle) -> None:
+        super().__init__(on_idle)
+        self._transport: asyncio.Transport | None = None
+        self._shortcut: Shortcut | None = None
+
+    async def send(self, method: bytes, message: bytes, sink: BodySink | None) -> Exchange:
+        """Write a request; what comes back goes to the exchange."""
+        exchange = self._begin(method, sink)
+        if self._transport is not None:
+            self._transport.write(message)
+        return exchange
+
+    def close(self) -> None:
+        """Drop the connection at once."""
         if self._transport is not None:
             self._transport.abort()
+        self._lost(None)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio."""
@@ -114,32 +157,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Called by asyncio."""
-        self._now = time.monotonic()
-        parser = self._parser
-        if parser is None or parser.ended:
-            self.close()
-            return
-        try:
-            parser.feed(bytes(_READ_VIEW[:nbytes]))
-        except MalformedResponseError as error:
-            self._break(str(error))
-            self.close()
-            return
-        if parser.ended:
-            self._finish()
-            if parser.reusable:
-                self.idle_since = self._now
-                self.used = True
-                self._on_idle(self)
-            else:
-                self.close()
-        elif self._ended is not None and self._ended.done():
-            # The sink has all it wants; the rest of the body is welcome to end, but not waited for.
-            asyncio.get_running_loop().call_later(_LINGER, self._give_up, parser)
-
-    def _give_up(self, parser: ResponseParser) -> None:
-        if self._parser is parser and not parser.ended:
-            self.close()
+        data, now = bytes(_READ_VIEW[:nbytes]), time.monotonic()
+        if self._shortcut is None or not take(self._shortcut, data, now):
+            self._shortcut = self._received(data, now)
 
     def eof_received(self) -> bool:
         """Called by asyncio."""
@@ -147,48 +167,4 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by asyncio."""
-        self.closed = True
-        self._now = time.monotonic()
-        parser = self._parser
-        if parser is None or self._ended is None or self._ended.done():
-            return
-        if parser.end_of_stream():
-            self._finish()
-        elif not parser.started:
-            self._break(f"server disconnected without an answer{_because(exc)}", fresh=True)
-        else:
-            self._break(f"connection closed before the answer was whole{_because(exc)}")
-
-    def _got_head(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        if status == 200:
-            self._sink = self._wanted_sink
-        if self._head is not None and not self._head.done():
-            self._head.set_result(Head(status, headers))
-
-    def _got_body(self, data: bytes) -> None:
-        sink = self._sink
-        if sink is None:
-            self._pieces.put_nowait(data)
-            return
-        sink.feed(data, self._now)
-        if sink.done:
-            self._finish()
-
-    def _finish(self) -> None:
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_result(None)
-            self._pieces.put_nowait(b"")
-
-    def _break(self, message: str, *, fresh: bool = False) -> None:
-        error = ConnectionBrokenError(message, fresh=fresh)
-        if self._head is not None and not self._head.done():
-            self._head.set_exception(error)
-            self._head.exception()
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_exception(error)
-            self._ended.exception()
-            self._pieces.put_nowait(b"")
-
-
-def _because(error: Exception | None) -> str:
-    return "" if error is None else f": {error}"
+        self._lost(exc)

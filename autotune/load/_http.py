@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from enum import Enum, auto
 
 _CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([0-9]{3})(?: [^\r\n]*)?")
@@ -16,24 +15,24 @@ class MalformedResponseError(Exception):
     """The bytes are not an HTTP/1.1 response."""
 
 
-class _State(Enum):
-    HEAD = auto()
-    CHUNK_SIZE = auto()
-    CHUNK = auto()
-    CHUNK_END = auto()
-    TRAILERS = auto()
-    COUNTED = auto()
-    UNTIL_CLOSE = auto()
-    ENDED = auto()
-
-
 class ResponseParser:
     """Parses one response. ``on_head`` is called once, ``on_body`` with every piece of the body.
 
     Pieces are handed on as they come: a piece is never held back to make it larger.
     """
 
-    __slots__ = ("_keep_alive", "_left", "_on_body", "_on_head", "_request_method", "_rest", "_state", "started")
+    __slots__ = (
+        "_chunked",
+        "_keep_alive",
+        "_left",
+        "_on_body",
+        "_on_head",
+        "_request_method",
+        "_rest",
+        "_step",
+        "ended",
+        "started",
+    )
 
     def __init__(
         self,
@@ -44,22 +43,25 @@ class ResponseParser:
         self._request_method = request_method
         self._on_head = on_head
         self._on_body = on_body
-        self._state = _State.HEAD
+        self._step = self._head
         self._rest = b""
         self._left = 0
+        self._chunked = False
         self._keep_alive = False
+        self.ended = False
+        """True once the whole response was read."""
         self.started = False
         """True once a byte of the response arrived."""
 
     @property
-    def ended(self) -> bool:
-        """True once the whole response was read."""
-        return self._state is _State.ENDED
-
-    @property
     def reusable(self) -> bool:
         """True when the connection may carry another request."""
-        return self._state is _State.ENDED and self._keep_alive and not self._rest
+        return self.ended and self._keep_alive and not self._rest
+
+    @property
+    def between_chunks(self) -> bool:
+        """True when the next byte begins a chunk."""
+        return self._chunked and not self._rest and self._step == self._chunk_size
 
     def feed(self, data: bytes) -> None:
         """Take bytes from the connection.
@@ -68,51 +70,19 @@ class ResponseParser:
             MalformedResponseError: they cannot be a response.
         """
         self.started = True
-        if self._state is _State.CHUNK_SIZE and not self._rest:
-            # The usual case by far: one read holds exactly one chunk.
-            match = _CHUNK_SIZE.match(data)
-            if match is not None:
-                start = match.end()
-                stop = start + int(match.group(1), 16)
-                if start < stop and len(data) == stop + 2 and data.endswith(b"\r\n"):
-                    self._on_body(data[start:stop])
-                    return
         buffer = self._rest + data if self._rest else data
         position = 0
-        while True:
-            advanced = self._step(buffer, position)
-            if advanced < 0:
-                break
+        # Each step consumes one element and names the next step; -1 when it needs more bytes.
+        while not self.ended and (advanced := self._step(buffer, position)) >= 0:
             position = advanced
         self._rest = buffer[position:]
 
     def end_of_stream(self) -> bool:
         """The server closed. True when the response is whole nevertheless."""
-        if self._state is _State.UNTIL_CLOSE:
-            self._state = _State.ENDED
+        if self._step == self._until_close:
+            self.ended = True
             self._keep_alive = False
-        return self._state is _State.ENDED
-
-    def _step(self, buffer: bytes, position: int) -> int:
-        """Consume one element from ``position``; the new position, or -1 when more bytes are needed."""
-        match self._state:
-            case _State.HEAD:
-                return self._head(buffer, position)
-            case _State.CHUNK_SIZE:
-                return self._chunk_size(buffer, position)
-            case _State.CHUNK | _State.COUNTED:
-                return self._counted(buffer, position)
-            case _State.CHUNK_END:
-                return self._chunk_end(buffer, position)
-            case _State.TRAILERS:
-                return self._trailer(buffer, position)
-            case _State.UNTIL_CLOSE:
-                if position == len(buffer):
-                    return -1
-                self._on_body(buffer[position:])
-                return len(buffer)
-            case _State.ENDED:
-                return -1
+        return self.ended
 
     def _head(self, buffer: bytes, position: int) -> int:
         end = buffer.find(b"\r\n\r\n", position)
@@ -140,16 +110,18 @@ class ResponseParser:
         self._keep_alive = b"close" not in connection and (version_1_1 or b"keep-alive" in connection)
         length = fields.get(b"content-length")
         if self._request_method == b"HEAD" or status in _NO_BODY:
-            self._state = _State.ENDED
+            self.ended = True
         elif b"chunked" in fields.get(b"transfer-encoding", b"").lower():
-            self._state = _State.CHUNK_SIZE
+            self._chunked = True
+            self._step = self._chunk_size
         elif length is not None:
             if not length.isdigit():
                 raise MalformedResponseError(f"content-length {length[:40]!r}")
             self._left = int(length)
-            self._state = _State.COUNTED if self._left else _State.ENDED
+            self._step = self._counted
+            self.ended = not self._left
         else:
-            self._state = _State.UNTIL_CLOSE
+            self._step = self._until_close
 
     def _chunk_size(self, buffer: bytes, position: int) -> int:
         match = _CHUNK_SIZE.match(buffer, position)
@@ -158,7 +130,7 @@ class ResponseParser:
                 raise MalformedResponseError(f"not a chunk size: {buffer[position : position + 40]!r}")
             return -1
         self._left = int(match.group(1), 16)
-        self._state = _State.CHUNK if self._left else _State.TRAILERS
+        self._step = self._counted if self._left else self._trailer
         return match.end()
 
     def _counted(self, buffer: bytes, position: int) -> int:
@@ -167,7 +139,10 @@ class ResponseParser:
             return -1
         self._left -= len(piece)
         if not self._left:
-            self._state = _State.CHUNK_END if self._state is _State.CHUNK else _State.ENDED
+            if self._chunked:
+                self._step = self._chunk_end
+            else:
+                self.ended = True
         self._on_body(piece)
         return position + len(piece)
 
@@ -177,8 +152,14 @@ class ResponseParser:
             return -1
         if end != b"\r\n":
             raise MalformedResponseError(f"chunk ends with {end!r}")
-        self._state = _State.CHUNK_SIZE
+        self._step = self._chunk_size
         return position + 2
+
+    def _until_close(self, buffer: bytes, position: int) -> int:
+        if position == len(buffer):
+            return -1
+        self._on_body(buffer[position:])
+        return len(buffer)
 
     def _trailer(self, buffer: bytes, position: int) -> int:
         end = buffer.find(b"\r\n", position)
@@ -187,7 +168,7 @@ class ResponseParser:
                 raise MalformedResponseError("trailers of more than 64 KiB")
             return -1
         if end == position:
-            self._state = _State.ENDED
+            self.ended = True
         return end + 2
 
 

@@ -7,6 +7,7 @@ import json
 import time
 from array import array
 from dataclasses import dataclass
+from typing import cast
 
 import httpx
 
@@ -32,13 +33,25 @@ class Sender:
     """Sends requests of one run to one endpoint. All times are ``time.monotonic``."""
 
     def __init__(
-        self, client: httpx.AsyncClient, base_url: str, endpoint: Endpoint, api_key: str | None, timeout: float
+        self,
+        transport: httpx.AsyncBaseTransport,
+        base_url: str,
+        endpoint: Endpoint,
+        api_key: str | None,
+        timeout: float,
     ) -> None:
-        self._client = client
+        self._transport = transport
         self._url = httpx.URL(base_url.rstrip("/") + PATHS[endpoint])
-        self._headers = {"content-type": "application/json", "accept-encoding": "identity"}
+        host = self._url.netloc.decode("ascii")
+        headers = {
+            "host": host,
+            "content-type": "application/json",
+            "accept": "text/event-stream",
+            "user-agent": "autotune",
+        }
         if api_key:
-            self._headers["authorization"] = f"Bearer {api_key}"
+            headers["authorization"] = f"Bearer {api_key}"
+        self._headers = httpx.Headers(headers)
         self._secret = api_key
         self._timeout = timeout
 
@@ -64,16 +77,18 @@ class Sender:
         return self._answer(turn, reader, scheduled=scheduled, sent=sent, now=now, status=status, failure=failure)
 
     async def _exchange(self, body: bytes, reader: StreamReader) -> tuple[int, tuple[ErrorKind, str] | None]:
-        request = self._client.build_request(
-            "POST", self._url, content=body, headers=self._headers, extensions={"sink": reader}
+        # A stream and whole headers: httpx then builds the request as it is, at a third of the cost.
+        request = httpx.Request(
+            "POST", self._url, headers=self._headers, stream=httpx.ByteStream(body), extensions={"sink": reader}
         )
-        response = await self._client.send(request, stream=True)
+        request.headers["content-length"] = str(len(body))
+        response = await self._transport.handle_async_request(request)
         try:
             if response.status_code != 200:
                 return response.status_code, _status_failure(response.status_code, await _read_some(response))
             try:
-                async for _ in response.aiter_raw():
-                    pass
+                async for piece in cast("httpx.AsyncByteStream", response.stream):
+                    reader.feed(piece, time.monotonic())
             except httpx.RemoteProtocolError:
                 # Without [DONE], but the finish reason was seen: the answer is whole all the same.
                 if not reader.complete:

@@ -32,7 +32,7 @@ from autotune.load.transport import StreamTransport
 from autotune.spec import Endpoint
 
 _FLUSH_INTERVAL = 0.1
-_BEAT = 0.025
+_BEAT = 0.1
 _LOW_WATER = 500
 _PREPARED = 64
 _PR_SET_PDEATHSIG = 1
@@ -41,12 +41,14 @@ _PR_SET_PDEATHSIG = 1
 class Run:
     """One run of one worker."""
 
-    def __init__(self, order: RunOrder, setup: Setup, client: httpx.AsyncClient, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, order: RunOrder, setup: Setup, transport: httpx.AsyncBaseTransport, writer: asyncio.StreamWriter
+    ) -> None:
         self.number = order["run"]
         self._order = order
         self._setup = setup
         self._endpoint = Endpoint(order["endpoint"])
-        self._sender = Sender(client, setup["url"], self._endpoint, setup["api_key"], order["timeout"])
+        self._sender = Sender(transport, setup["url"], self._endpoint, setup["api_key"], order["timeout"])
         self._writer = writer
         self._jobs: deque[Job] = deque()
         self._prepared: deque[tuple[Job, bytes]] = deque()
@@ -64,6 +66,9 @@ class Run:
         self._stopped = False
         self._ended = asyncio.Event()
         self._background: list[asyncio.Task[None]] = []
+        # Before the start is agreed on: a collection takes long enough to make the first requests late.
+        gc.collect()
+        gc.freeze()
 
     def add_jobs(self, jobs: list[Job], *, last: bool) -> None:
         """Take a page of jobs."""
@@ -79,8 +84,6 @@ class Run:
         """Begin at ``start`` (monotonic); send nothing after ``until``."""
         self._start, self._until = start, until
         self._cpu = time.process_time()
-        gc.collect()
-        gc.freeze()
         self._background = [asyncio.create_task(self._flush_often()), asyncio.create_task(self._watch_loop())]
         if self._order["users"] is None:
             self._launch_due()
@@ -260,14 +263,13 @@ async def _serve(channel: socket.socket) -> None:
     reader, writer = await asyncio.open_connection(sock=channel)
     setup = cast("Setup", await receive(reader))
     transport = StreamTransport()
-    client = httpx.AsyncClient(transport=transport, timeout=httpx.Timeout(None), trust_env=False)
     writer.write(encode({"type": "hello", "pid": os.getpid()}))
     run: Run | None = None
     ending: asyncio.Task[None] | None = None
     while isinstance(message := await receive(reader), dict):
         match message["type"]:
             case "run":
-                run = Run(cast("RunOrder", message), setup, client, writer)
+                run = Run(cast("RunOrder", message), setup, transport, writer)
                 ending = asyncio.create_task(run.finish())
                 ending.add_done_callback(lambda task: None if task.cancelled() else task.result())
             case "jobs" if run is not None and message["run"] == run.number:

@@ -73,7 +73,7 @@ class ClientHealth:
     """CPU time of all client processes during the run."""
     processes: int
     loop_lag_p99: float = 0.0
-    """P99 of the event loops' lateness, wall seconds, over samples taken 40 times a second."""
+    """P99 of the event loops' lateness, wall seconds, over samples taken 10 times a second."""
 
     def problem(self, shortest_limit_s: float, scale: float = 1.0) -> str | None:
         """Why the client spoiled the run; None when it did not.

@@ -3,7 +3,7 @@
 The reader is fed whatever the network delivers and gives the same result however the bytes are cut. It is
 built for cost: nearly all events of an answer differ from the first token's event in nothing but the
 token's text, so after the first one the bytes around the text are known (the *template*) and an event that
-matches them is counted without parsing JSON.
+matches them is counted without parsing JSON; where one read holds one event, without calling the reader.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import TypeAlias, cast
 
+from autotune.load._shortcut import Shortcut, is_plain_text
 from autotune.load.records import ErrorKind, TokenSource
 
 Json: TypeAlias = "Mapping[str, Json] | list[Json] | str | int | float | bool | None"
@@ -37,47 +39,39 @@ class StreamReader:
         "_attempts",
         "_data_lines",
         "_failure",
+        "_finished",
         "_first_silent",
         "_keep_text",
         "_last_silent",
+        "_other_events",
         "_prefix",
-        "_raw_prefix",
-        "_raw_suffix",
         "_rest",
+        "_settled",
+        "_shortcut",
         "_silent",
         "_skip_newline",
         "_suffix",
         "_texts",
         "_usage_output",
-        "chunks",
         "done",
-        "events",
         "finish_reason",
-        "finished",
-        "first_token",
         "first_token_event",
-        "gaps",
         "input_tokens",
-        "last_token",
         "saw_done",
+        "times",
     )
 
     def __init__(self, *, keep_text: bool = False) -> None:
-        self.events = 0
-        """Data events so far, ``[DONE]`` included."""
-        self.chunks = 0
-        """Events that carried output."""
-        self.first_token: float | None = None
-        self.last_token: float | None = None
+        self.times = array("d")
+        """When each event with output arrived."""
         self.first_token_event: int | None = None
-        self.finished: float | None = None
-        """When the last event arrived."""
-        self.gaps = array("d")
-        """Spans between consecutive events with output."""
+        """Number (from 0) of the first event with output."""
         self.finish_reason: str | None = None
         self.input_tokens: int | None = None
         self.done = False
         self.saw_done = False
+        self._other_events = 0
+        self._finished: float | None = None
         self._usage_output: int | None = None
         self._failure: tuple[ErrorKind, str] | None = None
         self._keep_text = keep_text
@@ -88,27 +82,37 @@ class StreamReader:
         self._silent = 0
         self._first_silent: float | None = None
         self._last_silent: float | None = None
+        self._settled: tuple[float, float] | None = None
         self._attempts = 0
-        self._prefix = self._suffix = self._raw_prefix = self._raw_suffix = b""
+        self._prefix = self._suffix = b""
+        self._shortcut: Shortcut | None = None
 
     def feed(self, data: bytes, now: float) -> None:
         """Take bytes of the body that arrived at ``now``."""
         if self.done:
             return
-        if not self._rest and not self._data_lines and not self._skip_newline:
-            if self._raw_prefix and data.startswith(self._raw_prefix) and data.endswith(self._raw_suffix):
-                text = data[len(self._raw_prefix) : -len(self._raw_suffix)]
-                if _is_plain_text(text) and len(data) > len(self._raw_prefix) + len(self._raw_suffix):
-                    self._plain_token(text, now)
-                    return
-            if data.startswith(_DATA) and data.endswith(_EVENT_END) and b"\r" not in data:
-                for block in data[: -len(_EVENT_END)].split(_EVENT_END):
-                    if block.startswith(_DATA) and b"\n" not in block:
-                        self._event(block[len(_DATA) :], now)
-                    else:
-                        self._lines(block + _EVENT_END, now)
-                return
-        self._lines(data, now)
+        if (
+            not self._rest
+            and not self._data_lines
+            and not self._skip_newline
+            and data.startswith(_DATA)
+            and data.endswith(_EVENT_END)
+            and b"\r" not in data
+        ):
+            for block in data[: -len(_EVENT_END)].split(_EVENT_END):
+                if block.startswith(_DATA) and b"\n" not in block:
+                    self._event(block[len(_DATA) :], now)
+                else:
+                    self._lines(block + _EVENT_END, now)
+        else:
+            self._lines(data, now)
+
+    @property
+    def shortcut(self) -> Shortcut | None:
+        """How to recognise a plain token without this reader; None when the next bytes need it."""
+        if not self._prefix or self._keep_text or self.done or self._rest or self._data_lines or self._skip_newline:
+            return None
+        return self._shortcut
 
     def close(self, now: float) -> None:
         """The body ended at ``now``: read what is left, then judge the answer."""
@@ -125,6 +129,43 @@ class StreamReader:
             self._fail(ErrorKind.BROKEN_STREAM, "the stream ended before the first token")
         else:
             self._settle_silent_tokens()
+
+    @property
+    def events(self) -> int:
+        """Data events so far, ``[DONE]`` included."""
+        return self._other_events + len(self.times)
+
+    @property
+    def chunks(self) -> int:
+        """Events that carried output."""
+        return len(self.times)
+
+    @property
+    def first_token(self) -> float | None:
+        """When the first output token of any kind arrived."""
+        if self._settled is not None:
+            return self._settled[0]
+        return self.times[0] if self.times else None
+
+    @property
+    def last_token(self) -> float | None:
+        """When the last output token arrived."""
+        if self._settled is not None:
+            return self._settled[1]
+        return self.times[-1] if self.times else None
+
+    @property
+    def finished(self) -> float | None:
+        """When the last event arrived."""
+        if self.times and (self._finished is None or self.times[-1] > self._finished):
+            return self.times[-1]
+        return self._finished
+
+    @property
+    def gaps(self) -> array[float]:
+        """Spans between consecutive events with output."""
+        times = self.times
+        return array("d", (after - before for before, after in pairwise(times)))
 
     @property
     def complete(self) -> bool:
@@ -200,11 +241,11 @@ class StreamReader:
             return
         if self._prefix and payload.startswith(self._prefix) and payload.endswith(self._suffix):
             text = payload[len(self._prefix) : -len(self._suffix)]
-            if _is_plain_text(text) and len(payload) > len(self._prefix) + len(self._suffix):
+            if is_plain_text(text) and len(payload) > len(self._prefix) + len(self._suffix):
                 self._plain_token(text, now)
                 return
-        self.events += 1
-        self.finished = now
+        self._other_events += 1
+        self._finished = now
         if payload.strip() == b"[DONE]":
             self.saw_done = self.done = True
             return
@@ -235,9 +276,10 @@ class StreamReader:
         body: Mapping[str, Json] = delta if isinstance(delta, dict) else choice
         field = next((name for name in ("text", *_OUTPUT_FIELDS) if _is_text(body.get(name))), None)
         if field is not None or body.get("tool_calls") or body.get("function_call"):
+            self._other_events -= 1
             if self.first_token_event is None:
-                self.first_token_event = self.events - 1
-            self._token(now)
+                self.first_token_event = self.events
+            self.times.append(now)
             if field in ("text", "content"):
                 self._keep(cast("str", body[field]))
             if field is not None and reason is None and not isinstance(usage, dict) and not self._prefix:
@@ -256,28 +298,22 @@ class StreamReader:
             self.input_tokens = prompt
 
     def _plain_token(self, text: bytes, now: float) -> None:
-        self.events += 1
-        self.finished = now
-        self._token(now)
+        self.times.append(now)
         if self._keep_text and (b'"content"' in self._prefix[-16:] or b'"text"' in self._prefix[-16:]):
             decoded = _load(b'{"text":"' + text + b'"}')
             if decoded is not None:
                 self._keep(str(decoded["text"]))
-
-    def _token(self, now: float) -> None:
-        self.chunks += 1
-        if self.last_token is None:
-            self.first_token = now
-        else:
-            self.gaps.append(now - self.last_token)
-        self.last_token = now
 
     def _keep(self, text: str) -> None:
         if self._keep_text:
             self._texts.append(text)
 
     def _learn(self, payload: bytes, field: str) -> None:
-        """Take the bytes around the token's text as the template of the events to come."""
+        """Take the bytes around the token's text as the template of the events to come.
+
+        An event of the template differs in the inside of one string, named like the field with the text. Were
+        it another string of that name, the text itself would be the same as here: a token all the same.
+        """
         if self._attempts >= _TEMPLATE_ATTEMPTS:
             return
         self._attempts += 1
@@ -285,10 +321,9 @@ class StreamReader:
             start = payload.find(marker) + len(marker)
             if start >= len(marker):
                 end = _string_end(payload, start)
-                prefix, suffix = payload[:start], payload[end:]
-                if end > start and _only_text_varies(prefix, suffix, field):
-                    self._prefix, self._suffix = prefix, suffix
-                    self._raw_prefix, self._raw_suffix = _DATA + prefix, suffix + _EVENT_END
+                if end > start:
+                    self._prefix, self._suffix = payload[:start], payload[end:]
+                    self._shortcut = Shortcut(_DATA + self._prefix, self._suffix + _EVENT_END, self.times.append)
                 return
 
     def _settle_silent_tokens(self) -> None:
@@ -301,8 +336,8 @@ class StreamReader:
         if self._first_silent is None or self._last_silent is None:
             return
         if self._usage_output == self.chunks + self._silent or self.chunks == 0:
-            self.first_token = min(self._first_silent, self.first_token or self._first_silent)
-            self.last_token = max(self._last_silent, self.last_token or self._last_silent)
+            first, last = (self.times[0], self.times[-1]) if self.times else (self._first_silent, self._last_silent)
+            self._settled = min(self._first_silent, first), max(self._last_silent, last)
 
     def _fail(self, kind: ErrorKind, detail: str) -> None:
         self._failure = (kind, detail[:_DETAIL_LIMIT])
@@ -331,11 +366,6 @@ def _is_text(value: Json) -> bool:
     return isinstance(value, str) and value != ""
 
 
-def _is_plain_text(text: bytes) -> bool:
-    """True when ``text`` can only be the inside of one JSON string."""
-    return not (b'"' in text or b"\n" in text or b"\r" in text or text.endswith(b"\\"))
-
-
 def _string_end(payload: bytes, start: int) -> int:
     """Offset of the quote that ends the JSON string which begins at ``start``."""
     end = payload.find(b'"', start)
@@ -345,15 +375,3 @@ def _string_end(payload: bytes, start: int) -> int:
             return end
         end = payload.find(b'"', end + 1)
     return start
-
-
-def _only_text_varies(prefix: bytes, suffix: bytes, field: str) -> bool:
-    """True when an event of this template is one token and nothing else, whatever its text."""
-    event = _load(prefix + b"x" + suffix)
-    choices = event.get("choices") if event else None
-    if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
-        return False
-    delta = choices[0].get("delta")
-    body = delta if isinstance(delta, dict) else choices[0]
-    others = [name for name in ("text", *_OUTPUT_FIELDS) if name != field and _is_text(body.get(name))]
-    return body.get(field) == "x" and not others and not body.get("tool_calls")

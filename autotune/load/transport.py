@@ -2,31 +2,34 @@
 
 ``httpx.AsyncClient(transport=StreamTransport())`` behaves as with httpx's own transport for what this
 program needs: HTTP/1.1 over TCP or TLS, connections kept alive, no limit on their number, no proxies. A
-request that carries the extension ``"sink"`` (a :class:`BodySink`) has its body handed to the sink inside
-the event loop's read callback; its response's stream is then empty and ends with the body. Why it exists
-and what it saves: ``docs/decisions/0003-http-transport.md``.
+request that carries the extension ``"sink"`` (a :class:`BodySink`) has its body handed to the sink where it
+is read; its response's stream is then empty and ends with the body. Why it exists and what it saves:
+``docs/decisions/0003-http-transport.md``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import select
+import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import httpx
 
-from autotune.load._connection import BodySink, Connection, ConnectionBrokenError, Head
+from autotune.load._connection import Connection, OnIdle, ProtocolConnection, SocketConnection
+from autotune.load._exchange import BodySink, ConnectionBrokenError, Exchange, Head
+from autotune.load._poller import Poller
 
 __all__ = ["BodySink", "StreamTransport"]
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-
 _Origin = tuple[str, str, int]
 
 
 class StreamTransport(httpx.AsyncBaseTransport):
-    """HTTP/1.1 client transport on asyncio protocols. Use it from one event loop only.
+    """HTTP/1.1 client transport. Use it from one event loop only.
 
     Args:
         keepalive_expiry: wall seconds after which an idle connection is not used again. Below the 5 s after
@@ -38,6 +41,7 @@ class StreamTransport(httpx.AsyncBaseTransport):
         self._keepalive_expiry = keepalive_expiry
         self._verify = verify
         self._tls: ssl.SSLContext | None = None
+        self._poller: Poller | None = None
         self._idle: dict[_Origin, list[Connection]] = {}
         self._open: set[Connection] = set()
         self._addresses: dict[tuple[str, int], str] = {}
@@ -49,19 +53,17 @@ class StreamTransport(httpx.AsyncBaseTransport):
 
         Raises:
             httpx.ConnectError, httpx.ConnectTimeout: no connection.
-            httpx.ReadTimeout: no head in time. The body is not timed.
+            httpx.ReadTimeout: no head, or no further piece of the body, in time.
             httpx.RemoteProtocolError: the answer is not HTTP, or broke off.
         """
         timeouts: dict[str, float | None] = request.extensions.get("timeout", {})
         sink: BodySink | None = request.extensions.get("sink")
         message = _serialise(request, await request.aread())
-        method = request.method.encode()
-        connection, head = await self._exchange(request, method, message, sink, timeouts)
-        with_sink = sink is not None and head.status == 200
+        connection, exchange, head = await self._exchange(request, message, sink, timeouts)
         return httpx.Response(
             status_code=head.status,
             headers=head.headers,
-            stream=_Body(connection, timeouts.get("read"), with_sink=with_sink),
+            stream=_Body(connection, exchange, timeouts.get("read")),
             extensions={"http_version": b"HTTP/1.1"},
         )
 
@@ -71,24 +73,24 @@ class StreamTransport(httpx.AsyncBaseTransport):
             connection.close()
         self._open.clear()
         self._idle.clear()
+        if self._poller is not None:
+            self._poller.close()
+            self._poller = None
 
     async def _exchange(
-        self,
-        request: httpx.Request,
-        method: bytes,
-        message: bytes,
-        sink: BodySink | None,
-        timeouts: dict[str, float | None],
-    ) -> tuple[Connection, Head]:
-        origin = (request.url.scheme, request.url.host, request.url.port or _DEFAULT_PORTS.get(request.url.scheme, 0))
+        self, request: httpx.Request, message: bytes, sink: BodySink | None, timeouts: dict[str, float | None]
+    ) -> tuple[Connection, Exchange, Head]:
+        url = request.url
+        origin = (url.scheme, url.host, url.port or _DEFAULT_PORTS.get(url.scheme, 0))
+        method = request.method.encode()
         while True:
             connection = self._take_idle(origin) or await self._connect(origin, timeouts.get("connect"))
             reused = connection.used
             try:
-                head = connection.send(method, message, sink)
-                if (limit := timeouts.get("read")) is not None:
-                    return connection, await asyncio.wait_for(head, limit)
-                return connection, await head
+                exchange = await connection.send(method, message, sink)
+                if (limit := timeouts.get("read")) is None:
+                    return connection, exchange, await exchange.head
+                return connection, exchange, await asyncio.wait_for(exchange.head, limit)
             except ConnectionBrokenError as error:
                 connection.close()
                 if not (reused and error.fresh):
@@ -115,50 +117,75 @@ class StreamTransport(httpx.AsyncBaseTransport):
         scheme, host, port = origin
         if scheme not in _DEFAULT_PORTS:
             raise httpx.UnsupportedProtocol(f"'{scheme}' is neither http nor https")
-        if scheme == "https" and self._tls is None:
-            self._tls = httpx.create_ssl_context(verify=self._verify)
-        idle = self._idle.setdefault(origin, [])
-        loop = asyncio.get_running_loop()
-        connection = Connection(_returner(idle))
-        opening = loop.create_connection(
-            lambda: connection,
-            self._addresses.get((host, port), host),
-            port,
-            ssl=self._tls if scheme == "https" else None,
-            server_hostname=host if scheme == "https" else None,
+        on_idle = self._idle.setdefault(origin, []).append
+        use_tls = scheme == "https"
+        opening = (
+            self._open_tls(host, port, on_idle, tls=use_tls)
+            if use_tls or not hasattr(select, "epoll")
+            else (self._open_socket(host, port, on_idle))
         )
         try:
-            transport, _ = await (opening if timeout is None else asyncio.wait_for(opening, timeout))
+            connection = await (opening if timeout is None else asyncio.wait_for(opening, timeout))
         except TimeoutError as error:
             raise httpx.ConnectTimeout(f"no connection to {host}:{port} in {timeout:g} s") from error
         except OSError as error:
             raise httpx.ConnectError(_reason(error, host, port)) from error
-        peer = transport.get_extra_info("peername")
-        if isinstance(peer, tuple):
-            # A name is looked up once, not for each of thousands of connections.
-            self._addresses[host, port] = str(peer[0])
-        self._open = {known for known in self._open if not known.closed} if len(self._open) % 64 == 63 else self._open
+        if len(self._open) % 64 == 63:
+            self._open = {known for known in self._open if not known.closed}
         self._open.add(connection)
+        return connection
+
+    async def _open_socket(self, host: str, port: int, on_idle: OnIdle) -> Connection:
+        loop = asyncio.get_running_loop()
+        if self._poller is None:
+            self._poller = Poller()
+        known = self._addresses.get((host, port))
+        candidates = (
+            [known]
+            if known
+            else [str(entry[4][0]) for entry in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+        )
+        failure: OSError = OSError(f"no address for {host}")
+        for address in candidates:
+            sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+            try:
+                sock.setblocking(False)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                await loop.sock_connect(sock, (address, port))
+            except OSError as error:
+                sock.close()
+                failure = error
+                continue
+            except BaseException:
+                sock.close()
+                raise
+            # A name is looked up once, not for each of thousands of connections.
+            self._addresses[host, port] = address
+            return SocketConnection(sock, self._poller, on_idle)
+        raise failure
+
+    async def _open_tls(self, host: str, port: int, on_idle: OnIdle, *, tls: bool) -> Connection:
+        if tls and self._tls is None:
+            self._tls = httpx.create_ssl_context(verify=self._verify)
+        connection = ProtocolConnection(on_idle)
+        await asyncio.get_running_loop().create_connection(
+            lambda: connection, host, port, ssl=self._tls if tls else None
+        )
         return connection
 
 
 class _Body(httpx.AsyncByteStream):
     """The body of a response: empty with a sink, which has taken it."""
 
-    def __init__(self, connection: Connection, timeout: float | None, *, with_sink: bool) -> None:
+    def __init__(self, connection: Connection, exchange: Exchange, timeout: float | None) -> None:
         self._connection = connection
+        self._exchange = exchange
         self._timeout = timeout
-        self._with_sink = with_sink
-        self._ended = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
-            if self._with_sink:
-                await self._connection.wait_ended()
-            else:
-                while piece := await asyncio.wait_for(self._connection.next_piece(), self._timeout):
-                    yield piece
-            self._ended = True
+            while piece := await self._next():
+                yield piece
         except TimeoutError as error:
             raise httpx.ReadTimeout("the answer stalled") from error
         except ConnectionBrokenError as error:
@@ -166,12 +193,13 @@ class _Body(httpx.AsyncByteStream):
 
     async def aclose(self) -> None:
         """Drop the connection unless the body was read to its end."""
-        if not self._ended:
+        if not self._exchange.ended.done():
             self._connection.close()
 
-
-def _returner(idle: list[Connection]) -> Callable[[Connection], None]:
-    return idle.append
+    async def _next(self) -> bytes:
+        if self._timeout is None:
+            return await self._exchange.next_piece()
+        return await asyncio.wait_for(self._exchange.next_piece(), self._timeout)
 
 
 def _serialise(request: httpx.Request, body: bytes) -> bytes:

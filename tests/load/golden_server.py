@@ -52,8 +52,13 @@ class Stream:
     def head(self) -> None:
         self.transport.write(
             b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-            + (self._frame(self.shape.replace('"content":"%s"', '"role":"assistant","content":"%s"') % ("", "null", ""))
-               if self.chat else b"")
+            + (
+                self._frame(
+                    self.shape.replace('"content":"%s"', '"role":"assistant","content":"%s"') % ("", "null", "")
+                )
+                if self.chat
+                else b""
+            )
         )
 
     def tick(self, now: float) -> bool:
@@ -88,9 +93,7 @@ class Stream:
 
     def _end(self, tail: bytes) -> None:
         self.transport.write(tail + self._frame("data: [DONE]\n\n") + b"0\r\n\r\n")
-        self.server.record.append(
-            [self.arrived, self.times, time.monotonic(), self.prompt_tokens, self.tokens]
-        )
+        self.server.record.append([self.arrived, self.times, time.monotonic(), self.prompt_tokens, self.tokens])
 
 
 class GoldenServer:
@@ -196,7 +199,8 @@ async def serve(args: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
     golden = GoldenServer(args)
     server = await loop.create_server(lambda: Connection(golden), "127.0.0.1", args.port, backlog=4096)
-    print(server.sockets[0].getsockname()[1], flush=True)
+    sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
+    sys.stdout.flush()
     gc.collect()
     gc.freeze()
     reader = asyncio.StreamReader()
