@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import httpx
 
 from autotune.base.clock import WallClock
 from autotune.base.errors import EnvironmentProblemError
-from autotune.cli._chat_stream import API_KEY, MODEL, URL, Message, describe_error, piece_of
+from autotune.cli._chat_stream import API_KEY, MAX_TOKENS, MODEL, URL, Message, describe_error, piece_of
 from autotune.cli._launch import Choice
 from autotune.cli.console import remark
 from autotune.engine import Engine, EngineStartError, LaunchRequest, SimulatedEngine, VllmEngine
@@ -33,11 +32,13 @@ _END_WORDS = frozenset({"exit", "quit", "/exit", "/quit"})
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A server and the name of its model."""
+    """A server, the name that requests carry, what to call its model, and how fast its clock runs."""
 
     url: str
     model: str
+    title: str
     simulated: bool = False
+    time_scale: float = 1.0
 
     @classmethod
     def of(cls, url: str, model: str | None) -> Address:
@@ -48,11 +49,12 @@ class Address:
         """
         base = url.rstrip("/").removesuffix("/v1")
         if model is not None:
-            return cls(base, model)
+            return cls(base, model, model)
         try:
             answer = httpx.get(f"{base}/v1/models", timeout=_TIMEOUT, headers=_headers())
             answer.raise_for_status()
-            return cls(base, str(answer.json()["data"][0]["id"]))
+            name = str(answer.json()["data"][0]["id"])
+            return cls(base, name, name)
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError) as error:
             raise EnvironmentProblemError(
                 f"{base}: it does not tell its models ({type(error).__name__}).",
@@ -90,7 +92,7 @@ def running_engine(best: BestFile, choice: Choice, time_scale: float = 1.0) -> I
                 f"the engine did not start: {failure.cause} ({line}).", failure.advice
             ) from error
         try:
-            yield Address(running.url, running.served_model, choice.installation is None)
+            yield Address(running.url, running.served_model, best.model, choice.installation is None, time_scale)
         finally:
             remark("Stopping the engine.")
             runner.run(_stopped(running.stop()))
@@ -108,13 +110,19 @@ def _engine(choice: Choice, time_scale: float) -> Engine:
     return VllmEngine(choice.installation, device.uuid if device is not None else None, study="chat")
 
 
-def chat_in_browser(address: Address, host: str, port: int) -> None:
+def chat_in_browser(address: Address, host: str, port: int, max_tokens: int) -> None:
     """A Chainlit page until Ctrl-C."""
     with tempfile.TemporaryDirectory(prefix="autotune-chainlit-") as folder:
         application = Path(__file__).with_name("_chat_app.py")
         command = [sys.executable, "-m", "chainlit", "run", str(application)]
         command += ["--headless", "--host", host, "--port", str(port)]
-        environment = {**os.environ, URL: address.url, MODEL: address.model, "CHAINLIT_APP_ROOT": folder}
+        environment = {
+            **os.environ,
+            URL: address.url,
+            MODEL: address.model,
+            MAX_TOKENS: str(max_tokens),
+            "CHAINLIT_APP_ROOT": folder,
+        }
         remark(f"Chat: http://{host}:{port} (Ctrl-C ends it).{_mark(address)}")
         page = subprocess.Popen(command, env=environment, cwd=folder)
         try:
@@ -139,14 +147,14 @@ def _end(page: subprocess.Popen[bytes]) -> None:
         page.wait()
 
 
-def chat_in_terminal(address: Address) -> None:
+def chat_in_terminal(address: Address, max_tokens: int) -> None:
     """Questions from stdin, answers to stdout, until the end of the input or 'exit'."""
-    remark(f"Chatting with {address.model}; end with Ctrl-D or 'exit'.{_mark(address)}")
+    remark(f"Chatting with {address.title}; end with Ctrl-D or 'exit'.{_mark(address)}")
     messages: list[Message] = []
     with httpx.Client(timeout=_TIMEOUT, headers=_headers(), trust_env=False) as client:
         for question in _questions():
             messages.append({"role": "user", "content": question})
-            answer = _answer(client, address, messages)
+            answer = _answer(client, address, messages, max_tokens)
             if answer:
                 messages.append({"role": "assistant", "content": answer})
             else:
@@ -169,15 +177,17 @@ def _questions() -> Iterator[str]:
             yield question
 
 
-def _answer(client: httpx.Client, address: Address, messages: Iterable[Message]) -> str:
+def _answer(client: httpx.Client, address: Address, messages: Iterable[Message], max_tokens: int) -> str:
     """Print an answer as it arrives, with what it took; returns its text, empty after a failure."""
     body = {
         "model": address.model,
         "messages": list(messages),
+        "max_tokens": max_tokens,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    began = time.monotonic()
+    clock = WallClock(address.time_scale)
+    began = clock.now()
     first: float | None = None
     tokens: int | None = None
     text = ""
@@ -193,7 +203,7 @@ def _answer(client: httpx.Client, address: Address, messages: Iterable[Message])
                     remark(f"The engine failed: {piece.error}", style="red")
                     return ""
                 if piece.text:
-                    first = first if first is not None else time.monotonic()
+                    first = first if first is not None else clock.now()
                     sys.stdout.write(piece.text)
                     sys.stdout.flush()
                 text += piece.answer
@@ -206,7 +216,7 @@ def _answer(client: httpx.Client, address: Address, messages: Iterable[Message])
     sys.stdout.write("\n")
     sys.stdout.flush()
     if first is not None:
-        _tell_speed(time.monotonic() - began, first - began, tokens, address)
+        _tell_speed(clock.now() - began, first - began, tokens, address)
     return text
 
 

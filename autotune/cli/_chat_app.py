@@ -7,7 +7,7 @@ import os
 import chainlit as cl  # type: ignore[import-not-found,unused-ignore]
 import httpx
 
-from autotune.cli._chat_stream import API_KEY, MODEL, URL, Message, describe_error, piece_of
+from autotune.cli._chat_stream import API_KEY, MAX_TOKENS, MODEL, URL, Message, describe_error, piece_of
 
 _TIMEOUT = httpx.Timeout(10.0, read=300.0)
 _HISTORY = "history"
@@ -25,7 +25,7 @@ async def answer(question: cl.Message) -> None:
     reply = cl.Message(content="")
     key = os.environ.get(API_KEY)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    body = {"model": os.environ[MODEL], "messages": history, "stream": True}
+    body = {"model": os.environ[MODEL], "messages": history, "stream": True, "max_tokens": int(os.environ[MAX_TOKENS])}
     text = ""
     try:
         async with (

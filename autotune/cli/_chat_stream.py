@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 
 URL = "AUTOTUNE_CHAT_URL"
 MODEL = "AUTOTUNE_CHAT_MODEL"
+MAX_TOKENS = "AUTOTUNE_CHAT_MAX_TOKENS"
 API_KEY = "OPENAI_API_KEY"
 """Environment variables of the page; the key is only read, never written."""
 

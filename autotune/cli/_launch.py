@@ -97,7 +97,9 @@ def _cautions(best: BestFile, installation: VllmInstallation, gpu: Gpu | None) -
     return found
 
 
-def launch_command(best: BestFile, choice: Choice, host: str, port: int, extra: Sequence[str], time_scale: float = 1.0) -> list[str]:
+def launch_command(
+    best: BestFile, choice: Choice, host: str, port: int, extra: Sequence[str], time_scale: float = 1.0
+) -> list[str]:
     """The argument vector that serves a configuration at an address."""
     flags = to_argv({name: value for name, value in best.arguments.items() if name not in _OWN})
     argv = [*flags, "--host", host, "--port", str(port), *extra]

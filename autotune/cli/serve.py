@@ -59,6 +59,7 @@ def chat(
     ] = None,
     model: Annotated[str | None, typer.Option(help="Model name at that server. [default: its first]")] = None,
     terminal: Annotated[bool, typer.Option("--terminal", help="Chat in this terminal, not in a browser.")] = False,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = 512,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the chat page.")] = 8080,
     host: Annotated[str, typer.Option(help="Address of the chat page; 0.0.0.0 lets others in.")] = "127.0.0.1",
     engine: Engine = EngineChoice.AUTO,
@@ -83,7 +84,7 @@ def chat(
     if not terminal:
         check_address(host, port)
     if url is not None:
-        _converse(Address.of(url, model), terminal, host, port)
+        _converse(Address.of(url, model), terminal, host, port, max_tokens)
         return
     assert file is not None
     best = read_best(file)
@@ -92,11 +93,11 @@ def chat(
         remark(caution, style="yellow")
     remark(f"Starting {choice.words} with {file}{ready_words(best)}.")
     with running_engine(best, choice, time_scale) as address:
-        _converse(address, terminal, host, port)
+        _converse(address, terminal, host, port, max_tokens)
 
 
-def _converse(address: Address, terminal: bool, host: str, port: int) -> None:
+def _converse(address: Address, terminal: bool, host: str, port: int, max_tokens: int) -> None:
     if terminal:
-        chat_in_terminal(address)
+        chat_in_terminal(address, max_tokens)
     else:
-        chat_in_browser(address, host, port)
+        chat_in_browser(address, host, port, max_tokens)
