@@ -166,6 +166,11 @@ class EngineCore:
             self._in_flight.end += seconds
 
     @property
+    def quiet_at(self) -> float:
+        """When everything that has been planned has left: the earliest moment for a next load."""
+        return max(self.free_at, self.api.free_at)
+
+    @property
     def idle(self) -> bool:
         """True when nothing is in the engine or on its way out."""
         return not (self._in_flight or self._arriving or self.scheduler.has_work or self.outbox)

@@ -280,7 +280,7 @@ class EngineDriver:
         scheduler = core.scheduler
         hits = 100 * scheduler.prefix_hits / max(1, scheduler.prefix_queries)
         self._log.api(
-            "loggers.py:271",
+            "loggers.py:273",
             f"Engine 000: Avg prompt throughput: {prompt / seconds:.1f} tokens/s, Avg generation throughput: "
             f"{generated / seconds:.1f} tokens/s, Running: {len(scheduler.running)} reqs, "
             f"Waiting: {core.waiting} reqs, GPU KV cache usage: {100 * scheduler.kv_usage:.1f}%, "

@@ -29,10 +29,11 @@ class EngineLog:
         self._stream.flush()
 
     def core_traceback(self, place: str, title: str, frames: tuple[str, ...], error: str) -> None:
-        """An exception of the engine core, each line with the prefix of the log."""
-        lines = [title, "Traceback (most recent call last):", *(f"  {frame}" for frame in frames), *error.splitlines()]
-        for line in lines:
+        """An exception of the engine core: once as log lines, once as Python prints it when the process ends."""
+        lines = ["Traceback (most recent call last):", *(f"  {frame}" for frame in frames), *error.splitlines()]
+        for line in (title, *lines):
             self.core(place, line, "ERROR")
+        self.plain("\n".join(f"(EngineCore pid={self.core_pid}) {line}" for line in lines))
 
     def api_traceback(self, frames: tuple[str, ...], error: str) -> None:
         """An exception that ends the API server."""

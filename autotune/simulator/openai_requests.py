@@ -73,6 +73,13 @@ def parse_generation(body: bytes, limits: Limits, *, chat: bool) -> Generation:
     asked = fields.get("max_completion_tokens") if chat else None
     asked = fields.get("max_tokens", asked) if asked is None else asked
     max_tokens = _integer(asked, "max_tokens", (room if chat else min(16, room)), low=1)
+    if max_tokens > limits.max_model_len:
+        raise RefusedError(
+            400,
+            f"max_tokens={max_tokens} cannot be greater than max_model_len=max_total_tokens={limits.max_model_len}. "
+            f"Please request fewer output tokens. (parameter=max_tokens, value={max_tokens})",
+            param="max_tokens",
+        )
     if max_tokens > room:
         raise RefusedError(
             400,

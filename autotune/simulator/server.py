@@ -88,17 +88,18 @@ class EngineServer:
             loop.add_signal_handler(number, self._on_signal)
         http = HttpServer(self._handle)
         host, port = sock.getsockname()[:2]
-        self._log.api("api_server.py:1346", f"Starting vLLM server on http://{host}:{port}")
+        self._log.api("api_server.py:581", f"Starting vLLM server on http://{host}:{port}")
         self._log.plain(f"(APIServer pid={os.getpid()}) INFO:     Started server process [{os.getpid()}]")
         self._log.plain(f"(APIServer pid={os.getpid()}) INFO:     Waiting for application startup.")
         await http.listen(sock)
         self._log.plain(f"(APIServer pid={os.getpid()}) INFO:     Application startup complete.")
         await self._stop.wait()
         await self._drain()
+        self._log.api("launcher.py:100", "[shutdown] API server: shutdown triggered")
         self._driver.abort_all()
         await http.close()
-        self._log.plain(f"(APIServer pid={os.getpid()}) INFO:     Shutting down")
-        self._log.plain(f"(APIServer pid={os.getpid()}) INFO:     Application shutdown complete.")
+        for line in ("Shutting down", "Waiting for application shutdown.", "Application shutdown complete."):
+            self._log.plain(f"(APIServer pid={os.getpid()}) INFO:     {line}")
 
     # -- endings
 

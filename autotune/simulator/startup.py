@@ -55,6 +55,8 @@ _PHASE_FRAMES = {
         'File "vllm/v1/worker/gpu/model_runner.py", line 960, in capture_model',
     ),
 }
+_WARM_KERNELS_SHARE = 0.05
+"""Share of the kernel warm-up that a later start with the same kernels needs: 0.6 of 15 s on an H200."""
 _FIRST_ORDER = tuple(StartPhase)
 
 
@@ -80,6 +82,9 @@ class Startup:
     """Called when the engine core's process would start, if it will start at all."""
     sleep: Callable[[float], None] = time.sleep
     _due: float = 0.0
+    _started_core: float = 0.0
+    _compile_s: float = 0.0
+    _warm: bool = False
 
     def run(self) -> EngineModel:
         """Go through all phases.
@@ -96,6 +101,7 @@ class Startup:
         if engine is not None:
             self.on_core_start(engine)
         self._announce(options)
+        self._started_core = self.clock.now()
         reached = _FIRST_ORDER.index(error.phase) if error is not None else len(_FIRST_ORDER)
         phases = (
             (StartPhase.INIT_DEVICE, self._init_device),
@@ -117,26 +123,26 @@ class Startup:
 
     def _configure(self) -> EngineOptions:
         log, namespace = self.log, self.namespace
-        log.api("api_server.py:1772", f"vLLM API server version {VERSION}")
-        log.api("utils.py:253", f"non-default args: {_non_default(namespace)}")
+        log.api("api_utils.py:339", f"version {VERSION}\nmodel   {namespace.model}")
+        log.api("api_utils.py:273", f"non-default args: {_non_default(namespace)}")
         try:
             options = resolve_options(namespace, self.gpu, self.model, gpus=namespace.sim_gpu_count)
         except ConfigError as error:
             if error.model == "profile_run":
                 self._fail(StartError(StartPhase.PROFILE, str(error)), assertion=True)
             self._refuse(error)
-        log.api("model.py:631", f"Resolved architecture: {self.model.architecture}")
+        log.api("model.py:598", f"Resolved architecture: {self.model.architecture}")
         for warning in options.warnings:
             log.api("model.py:2100", warning, "WARNING")
         length = options.max_model_len or self.model.context_length
-        log.api("model.py:1752", f"Using max model len {length}")
+        log.api("model.py:1725", f"Using max model len {length}")
         if options.chunked_prefill:
             log.api(
-                "scheduler.py:231",
+                "scheduler.py:252",
                 f"Chunked prefill is enabled with max_num_batched_tokens={options.max_num_batched_tokens}.",
             )
         if options.async_scheduling:
-            log.api("vllm.py:747", "Asynchronous scheduling is enabled.")
+            log.api("vllm.py:1006", "Asynchronous scheduling is enabled.")
         return options
 
     def _start_on_paper(self) -> tuple[EngineModel | None, StartError | None]:
@@ -161,7 +167,7 @@ class Startup:
         name = self.model.repository
         quantization = repr(options.quantization) if options.quantization else "None"
         self.log.core(
-            "core.py:109",
+            "core.py:114",
             f"Initializing a V1 LLM engine (v{VERSION}) with config: model='{name}', speculative_config=None, "
             f"tokenizer='{name}', dtype=torch.{options.dtype}, max_seq_len={options.max_model_len}, "
             f"load_format={options.load_format}, tensor_parallel_size={options.tensor_parallel}, "
@@ -178,11 +184,13 @@ class Startup:
 
     def _init_device(self, options: EngineOptions, engine: EngineModel | None) -> None:
         self._spend(1.0)
+        self.log.core("gpu_worker.py:331", "Using V2 Model Runner")
 
     def _load_weights(self, options: EngineOptions, engine: EngineModel | None) -> None:
         log = self.log
-        log.core("gpu_model_runner.py:4830", f"Starting to load model {self.model.repository}...")
-        log.core("cuda.py:405", f"Using {options.attention_backend} attention backend out of potential backends.")
+        log.core("model_runner.py:281", "Loading model from scratch...")
+        backend = options.attention_backend
+        log.core("cuda.py:480", f"Using {backend} attention backend out of potential backends: ['{backend}'].")
         gib = (
             engine.memory.weights
             if engine is not None
@@ -190,8 +198,9 @@ class Startup:
         )
         seconds = 2.0 if options.load_format == "dummy" else gib * GIB / 1e9 / self.gpu.calibration.load_gbs + 1.0
         self._spend(seconds)
-        log.core("default_loader.py:384", f"Loading weights took {seconds - 0.5:.2f} seconds")
-        log.core("gpu_model_runner.py:4925", f"Model loading took {gib:.2f} GiB memory and {seconds:.6f} seconds")
+        if options.load_format != "dummy":
+            log.core("default_loader.py:384", f"Loading weights took {seconds - 0.5:.2f} seconds")
+        log.core("model_runner.py:302", f"Model loading took {gib:.2f} GiB and {seconds:.6f} seconds")
 
     def _compile_and_profile(self, options: EngineOptions, engine: EngineModel | None) -> None:
         calibration = self.gpu.calibration
@@ -201,26 +210,30 @@ class Startup:
             warm = cache.known()
             seconds = (calibration.compile_warm_s if warm else calibration.compile_cold_s) * layers
             self.log.core(
-                "backends.py:1070", f"Using cache directory: {cache.folder}/rank_0_0/backbone for vLLM's torch.compile"
+                "backends.py:1089", f"Using cache directory: {cache.folder}/rank_0_0/backbone for vLLM's torch.compile"
             )
             self._spend(0.3 * seconds)
-            self.log.core("backends.py:1130", f"Dynamo bytecode transform time: {0.3 * seconds:.2f} s")
+            self.log.core("backends.py:1148", f"Dynamo bytecode transform time: {0.3 * seconds:.2f} s")
             self._spend(0.7 * seconds)
             batch_range = f"(1, {options.max_num_batched_tokens})"
             if warm:
                 text = f"Directly load the compiled graph(s) for compile range {batch_range} from the cache, took"
+                self.log.core("backends.py:292", f"{text} {0.3 * seconds:.3f} s")
             else:
+                self.log.core("backends.py:378", f"Cache the graph of compile range {batch_range} for later use")
                 text = f"Compiling a graph for compile range {batch_range} takes"
-            self.log.core("backends.py:391", f"{text} {0.6 * seconds:.2f} s")
-            self.log.core("monitor.py:48", f"torch.compile took {seconds:.2f} s in total")
+                self.log.core("backends.py:393", f"{text} {0.45 * seconds:.2f} s")
+            self.log.core("monitor.py:53", f"torch.compile took {seconds:.2f} s in total")
+            self._compile_s = seconds
+            self._warm = warm
             cache.remember()
         self._spend(1.5)
-        self.log.core("monitor.py:76", "Initial profiling/warmup run took 1.50 s")
+        self.log.core("monitor.py:81", "Initial profiling/warmup run took 1.50 s")
 
     def _plan_kv_cache(self, options: EngineOptions, engine: EngineModel | None) -> None:
         self._spend(0.5)
         if engine is not None:
-            self.log.core("gpu_worker.py:436", f"Available KV cache memory: {engine.kv_gib:.2f} GiB")
+            self.log.core("gpu_worker.py:508", f"Available KV cache memory: {engine.kv_gib:.2f} GiB")
 
     def _allocate_kv_cache(self, options: EngineOptions, engine: EngineModel | None) -> None:
         if engine is None:
@@ -238,9 +251,14 @@ class Startup:
         seconds = self.gpu.calibration.graphs_s * len(options.capture_sizes) / 51 * self.model.layers / 36
         self._spend(seconds)
         count = len(options.capture_sizes)
-        self.log.plain(f"Capturing CUDA graphs (mixed prefill-decode, PIECEWISE): 100%|##########| {count}/{count}")
+        whole = sum(size <= options.max_num_seqs for size in options.capture_sizes)
+        for kind, number in (("PIECEWISE", count), ("FULL", whole)):
+            self.log.plain(
+                f"(EngineCore pid={self.log.core_pid}) Capturing CUDA graphs ({kind}): 100%|##########| "
+                f"{number}/{number} [00:{max(1, round(seconds / 2)):02d}<00:00, {2 * number / seconds:.2f}it/s]"
+            )
         self.log.core(
-            "gpu_model_runner.py:6110",
+            "model_runner.py:726",
             f"Graph capturing finished in {max(1, round(seconds))} secs, took {engine.memory.graphs:.2f} GiB",
         )
 
@@ -248,14 +266,15 @@ class Startup:
         if self.faults.crash_start:
             self._fail(StartError(StartPhase.CAPTURE, "CUDA error: unspecified launch failure"))
         if engine.options.compiled:
-            self._spend(self.gpu.calibration.kernel_warm_up_s)
+            self._spend(self.gpu.calibration.kernel_warm_up_s * (_WARM_KERNELS_SHARE if self._warm else 1.0))
         self._spend(self.faults.slow_start)
         while self.faults.never_ready:
             self.sleep(1.0)
         total = self.clock.now() - self._started_core
-        self.log.core("core.py:283", f"init engine (profile, create kv cache, warmup model) took {total:.2f} seconds")
-
-    _started_core: float = 0.0
+        compiled = f" (compilation: {self._compile_s:.2f} s)" if engine.options.compiled else ""
+        self.log.core(
+            "core.py:337", f"init engine (profile, create kv cache, warmup model) took {total:.2f} s{compiled}"
+        )
 
     # -- endings
 
@@ -287,18 +306,15 @@ class Startup:
         self.log.api_traceback(
             (
                 'File "vllm/entrypoints/openai/api_server.py", line 520, in run_server',
-                'File "vllm/v1/engine/utils.py", line 1474, in wait_for_engine_startup',
+                'File "vllm/v1/engine/utils.py", line 1272, in wait_for_engine_startup',
             ),
-            "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): "
-            "{'EngineCore': 1}",
+            "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
         )
         raise StartupFailedError(1)
 
     def _spend(self, seconds: float) -> None:
         """Let engine time pass; what the process itself took counts."""
         self._due += seconds
-        if not self._started_core:
-            self._started_core = self._due
         wait = (self._due - self.clock.now()) / self.clock.scale
         if wait > 0:
             self.sleep(wait)

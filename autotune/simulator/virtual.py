@@ -113,7 +113,7 @@ def simulate_load(
         run.pending = [float(at) for at in arrivals]
     else:
         assert level.concurrency is not None
-        starts = [core.free_at] * level.concurrency if user_starts is None else [float(at) for at in user_starts]
+        starts = [core.quiet_at] * level.concurrency if user_starts is None else [float(at) for at in user_starts]
         run.pending = sorted(starts)
         run.closed = True
     run.go(until, stop)
@@ -134,7 +134,7 @@ class _Run:
         self.closed = False
         self.sequences: list[EngineSequence] = []
         self.answered = 0
-        self.ended = core.free_at
+        self.ended = core.quiet_at
         self.death: str | None = None
         self._first_id = core.scheduler.steps * 1_000_000 + 1
         self._preemptions = core.scheduler.preemptions

@@ -98,7 +98,8 @@ def test_a_model_may_stop_by_itself_unless_told_not_to(server):
     ("body", "status", "part"),
     [
         ({"model": "nobody", "prompt": "x"}, 404, "The model `nobody` does not exist."),
-        ({"prompt": "x", "max_tokens": 4000}, 400, "This model's maximum context length is 2048 tokens. However, you"),
+        ({"prompt": "x", "max_tokens": 2048}, 400, "This model's maximum context length is 2048 tokens. However, you"),
+        ({"prompt": "x", "max_tokens": 4000}, 400, "max_tokens=4000 cannot be greater than max_model_len=max_total"),
         ({"prompt": list(range(2048)), "max_tokens": 1}, 400, "maximum context length is 2048 tokens"),
         ({"prompt": "x", "max_tokens": 0}, 400, "max_tokens must be at least 1"),
         ({"prompt": "x", "max_tokens": 5, "min_tokens": 6}, 400, "min_tokens"),
