@@ -54,6 +54,8 @@ class Cause(StrEnum):
     DRIVER_ERROR = "driver_error"
     NCCL_DISTRIBUTED = "nccl_distributed"
     DISK_FULL = "disk_full"
+    PROBES_VOID = "probes_void"
+    """Not the engine's doing at all: something else on the machine spoiled every probe."""
     UNKNOWN = "unknown"
     NONE = "none"
 

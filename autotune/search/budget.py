@@ -10,6 +10,8 @@ from autotune.spec import Budget
 
 DEFAULT_TRIALS = 16
 """Configurations to try where neither trials nor time are given."""
+SIMULATED_SEARCH_S = 150.0
+"""On the simulated engine the search then also ends after this time: a first look takes minutes."""
 
 
 @dataclass
@@ -17,12 +19,20 @@ class BudgetKeeper:
     """Counts proposals and wall time against a budget. Time is this process's wall time."""
 
     budget: Budget
+    default_time_s: float | None = None
+    """Wall seconds where the budget names neither trials nor time."""
     monotonic: Callable[[], float] = time.monotonic
     started: float = field(init=False)
     _durations: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.started = self.monotonic()
+
+    @property
+    def time_s(self) -> float | None:
+        """Wall seconds after which no new proposal begins."""
+        unlimited = self.budget.trials is None and self.budget.time_s is None
+        return self.default_time_s if unlimited else self.budget.time_s
 
     @property
     def trials(self) -> int | None:
@@ -39,7 +49,7 @@ class BudgetKeeper:
         """True when no further proposal may begin."""
         if self.trials is not None and proposals >= self.trials:
             return True
-        return self.budget.time_s is not None and self.elapsed() >= self.budget.time_s
+        return self.time_s is not None and self.elapsed() >= self.time_s
 
     def note_duration(self, seconds: float) -> None:
         """Remember how long a launched trial took, wall seconds."""
@@ -56,6 +66,6 @@ class BudgetKeeper:
         if typical is None:
             return None
         by_trials = None if self.trials is None else (self.trials - proposals) * typical
-        by_time = None if self.budget.time_s is None else self.budget.time_s - self.elapsed()
+        by_time = None if self.time_s is None else self.time_s - self.elapsed()
         search = min((e for e in (by_trials, by_time) if e is not None), default=0.0)
         return max(0.0, search) + confirmations * typical

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from autotune.base.clock import WallClock
 from autotune.catalog import ModelShape
-from autotune.engine import EngineKind, Failure, RunningEngine, end_orphan, find_orphans
+from autotune.engine import EngineKind, Failure, RunningEngine, SimulatedEngine, end_orphan, find_orphans
 from autotune.load.api import LoadGenerator, LoadPlan, LoadProgress, Target
 from autotune.load.generator import HttpLoadGenerator
 from autotune.search.context import StudyContext
@@ -28,6 +28,7 @@ from autotune.store.result import Outcome, ProbeDocument, TrialDocument
 from autotune.telemetry import Device, EngineMetricsDevice, HostDevice, NvmlDevice, process_tree
 from autotune.trial import TrialOrder, TrialSetup
 
+GPU_LOAD_PROCESSES = 4
 LOAD_PROCESSES = 1
 """One process sends some 25,000 chunks a second, beyond what one GPU answers."""
 
@@ -43,14 +44,14 @@ def engine_devices(running: RunningEngine, selection: EngineSelection) -> Sequen
 
 def trial_setup(context: StudyContext, selection: EngineSelection, keeper: Keeper) -> TrialSetup:
     """The setup of all trials of a study."""
-    processes = LOAD_PROCESSES if selection.device is None else 4
-    clock = WallClock(context.time_scale)
+    processes = LOAD_PROCESSES if selection.device is None else GPU_LOAD_PROCESSES
+    clock = WallClock(selection.time_scale)
 
     def make_generator(target: Target) -> LoadGenerator:
         return HttpLoadGenerator(target, clock, processes=processes)
 
     return TrialSetup(
-        engine=context.engine,
+        engine=selection.engine,
         model=_served_model(context),
         vocabulary=usable_vocabulary(context.model),
         workload=context.spec.workload,
@@ -59,10 +60,19 @@ def trial_setup(context: StudyContext, selection: EngineSelection, keeper: Keepe
         seed=context.spec.seed,
         make_generator=make_generator,
         make_devices=lambda running: engine_devices(running, selection),
-        time_scale=context.time_scale,
+        time_scale=selection.time_scale,
         on_probe=keeper.keep_probe,
         on_failure=keeper.keep_failure,
+        slower=_slower(context, selection, keeper),
     )
+
+
+def _slower(context: StudyContext, selection: EngineSelection, keeper: Keeper) -> Callable[[], TrialSetup] | None:
+    if selection.time_scale <= 1.0 or context.engine.kind is not EngineKind.SIMULATED:
+        return None
+    scale = max(1.0, selection.time_scale / 2)
+    engine = SimulatedEngine(context.gpu, clock=WallClock(scale), seed=context.spec.seed, study=context.spec.name)
+    return lambda: trial_setup(context, replace(selection, engine=engine, time_scale=scale), keeper)
 
 
 def usable_vocabulary(model: ModelShape) -> int:

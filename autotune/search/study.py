@@ -11,13 +11,15 @@ from typing import Any, Protocol
 from optuna.trial import Trial
 
 from autotune.base.errors import EnvironmentProblemError, NoFeasibleConfigurationError
+from autotune.engine.api import EngineKind
+from autotune.engine.failure import Cause
 from autotune.search.baselines import (
     Baseline,
     default_baseline,
     fitted_default,
     performance_modes,
 )
-from autotune.search.budget import BudgetKeeper
+from autotune.search.budget import SIMULATED_SEARCH_S, BudgetKeeper
 from autotune.search.confirmation import (
     CONFIRMATION_BLOCKS,
     Finalist,
@@ -48,6 +50,10 @@ class TrialExecutor(Protocol):
         """Start, warm up, measure, stop."""
         ...
 
+    def slow_down(self) -> float | None:
+        """Run on a slower clock from now on: its scale, or None where there is no slower one."""
+        ...
+
 
 @dataclass
 class StudyRun:
@@ -64,8 +70,11 @@ class StudyRun:
     _fault_streak: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.budget = BudgetKeeper(self.context.spec.budget)
+        self.budget = BudgetKeeper(self.context.spec.budget, self._default_time_s())
         self.documents = self.context.folder.read_trials()
+
+    def _default_time_s(self) -> float | None:
+        return SIMULATED_SEARCH_S if self.context.engine.kind is EngineKind.SIMULATED else None
 
     async def run(self) -> StudyDocument:
         """Run the study to its verdict; every finished trial is on disk before the next begins.
@@ -281,6 +290,9 @@ class StudyRun:
         if document.outcome is not Outcome.FAULT:
             if document.launched:
                 self._fault_streak.clear()
+            return
+        if document.reason == Cause.PROBES_VOID and (scale := self.executor.slow_down()) is not None:
+            self.observer.notice(f"This machine is busy: the simulated clock now runs {scale:.3g} times real time.")
             return
         self._fault_streak.append(document.reason)
         if document.environment:

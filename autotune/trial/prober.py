@@ -60,7 +60,7 @@ class ProbesVoidError(EngineFailedError):
     def __init__(self, reason: str) -> None:
         super().__init__(
             Failure(
-                cause=Cause.UNKNOWN,
+                cause=Cause.PROBES_VOID,
                 kind=FailureKind.FAULT,
                 phase=Phase.SERVING,
                 line=f"every probe was void: {reason}",

@@ -42,6 +42,8 @@ class TrialSetup:
     on_probe: Callable[[TrialOrder, ProbeDocument], None] = lambda order, probe: None
     """Called when a probe is finished, before the next begins."""
     on_failure: Callable[[TrialOrder, Failure], None] = lambda order, failure: None
+    slower: Callable[[], TrialSetup] | None = None
+    """The same with a slower clock, where the engine has one and it is not at real time yet."""
 
 
 @dataclass
@@ -51,6 +53,13 @@ class TrialRunner:
     setup: TrialSetup
     events: ProbeEvents
     _started_any: bool = False
+
+    def slow_down(self) -> float | None:
+        """Run the next trials on a slower clock, because this machine does not keep up; its scale, or None."""
+        if self.setup.slower is None:
+            return None
+        self.setup = self.setup.slower()
+        return self.setup.time_scale
 
     async def run(self, order: TrialOrder) -> TrialDocument:
         """Run a trial to its end; a failure of the engine becomes the trial's outcome."""

@@ -49,6 +49,11 @@ class TableExecutor:
 
     answer: Callable[[TrialOrder], float | tuple[Outcome, str]]
     orders: list[TrialOrder] = field(default_factory=list)
+    scales: list[float] = field(default_factory=list)
+    """Slower clocks that are left."""
+
+    def slow_down(self) -> float | None:
+        return self.scales.pop(0) if self.scales else None
 
     async def run(self, order: TrialOrder) -> TrialDocument:
         self.orders.append(order)

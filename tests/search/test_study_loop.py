@@ -165,3 +165,17 @@ async def test_a_killed_study_resumes_and_ends_like_an_undisturbed_one(bench, ex
     key = lambda t: (t.role, t.block or 0, str(sorted(t.arguments.items())), t.output_tokens_per_s)  # noqa: E731
     assert sorted(map(key, result.trials)) == sorted(map(key, undisturbed.trials))
     assert len(launched) == len(set(launched)), "a finished trial was run again"
+
+
+async def test_a_machine_that_is_too_busy_slows_the_simulated_clock_instead_of_ending_the_study(
+    bench, executor
+) -> None:
+    slow: list[float] = []
+    ran = executor(lambda order: peak_at(32)(order) if len(slow) > 2 else (Outcome.FAULT, "probes_void"))
+    ran.scales = [20.0, 10.0, 5.0]
+    ran.slow_down = lambda: slow.append(ran.scales[0]) or ran.scales.pop(0) if ran.scales else None
+    with pytest.raises(EnvironmentProblemError, match="failed 3 times"):
+        await bench.run(ran).run()
+    assert slow == [20.0, 10.0, 5.0]
+    resumed = await bench.run(ran).run()
+    assert resumed.verdict.decision is Decision.TUNED
