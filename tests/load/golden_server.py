@@ -2,8 +2,8 @@
 
 Standard library only, one process, run as a script: ``python golden_server.py --first 0.05 --gap 0.01``. It
 prints its port, answers until its standard input closes, and gives its record at ``GET /record``:
-``[[arrived, [sent, ...], ended, prompt_tokens, output_tokens], ...]`` in ``time.monotonic`` seconds, which
-all processes of a machine share. ``POST /reset`` empties the record. The model's name chooses faults.
+``[[arrived, [sent, ...], ended, prompt_tokens, output_tokens, first token ids], ...]`` in ``time.monotonic``
+seconds, which all processes of a machine share. ``POST /reset`` empties the record. The model's name chooses faults.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Stream:
         self.times: list[float] = []
         self.tokens = int(body.get("max_tokens", 16))
         prompt = body.get("prompt")
+        self.key = prompt[:4] if isinstance(prompt, list) else []
         self.prompt_tokens = len(prompt) if isinstance(prompt, list) else len(json.dumps(body.get("messages", prompt)))
         choice = '"delta":{"content":"%s"}' if chat else '"text":"%s"'
         kind = "chat.completion.chunk" if chat else "text_completion"
@@ -93,7 +94,9 @@ class Stream:
 
     def _end(self, tail: bytes) -> None:
         self.transport.write(tail + self._frame("data: [DONE]\n\n") + b"0\r\n\r\n")
-        self.server.record.append([self.arrived, self.times, time.monotonic(), self.prompt_tokens, self.tokens])
+        self.server.record.append(
+            [self.arrived, self.times, time.monotonic(), self.prompt_tokens, self.tokens, self.key]
+        )
 
 
 class GoldenServer:
