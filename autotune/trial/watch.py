@@ -71,7 +71,14 @@ class ProbeWatch:
         return self.hung or self.verdict.decided
 
     def conclude(self, run: LoadRun) -> ProbeVerdict:
-        """The verdict on a finished run. Requests cut off by us count as out at the moment of the end."""
+        """The verdict on a finished run.
+
+        A run that was ended because it was decided keeps that verdict: the few answers that came in while it was
+        being ended would be a second look, which the test's error rates do not cover. Otherwise requests cut off
+        by us count as out at the moment of the end.
+        """
+        if run.ended_by_observer and self.verdict is not None and self.verdict.decided:
+            return self.verdict
         done = [r for r in run.records if r.error is not ErrorKind.CANCELLED]
         out = [r.scheduled for r in run.records if r.error is ErrorKind.CANCELLED]
         return self.judge.judge(view_of(done, self.judge.slo, out, run.started, run.ended))
