@@ -42,3 +42,22 @@ class WallClock:
     async def sleep(self, seconds: float) -> None:
         """Sleep ``seconds`` of engine time."""
         await asyncio.sleep(max(0.0, seconds) / self.scale)
+
+
+class VirtualClock:
+    """Engine time that passes only when it is told to: nothing sleeps."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self._now = now
+
+    def now(self) -> float:
+        """Engine time in seconds."""
+        return self._now
+
+    def advance_to(self, moment: float) -> None:
+        """Let time pass up to ``moment``; time never goes back."""
+        self._now = max(self._now, moment)
+
+    async def sleep(self, seconds: float) -> None:
+        """Let ``seconds`` of engine time pass at once."""
+        self._now += max(0.0, seconds)

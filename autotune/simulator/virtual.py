@@ -88,6 +88,7 @@ def simulate_load(
     until: float = float("inf"),
     core: EngineCore | None = None,
     stop: Callable[[float, int], bool] | None = None,
+    sequences: list[EngineSequence] | None = None,
 ) -> SimulatedRun:
     """Send requests to an engine and wait for all answers (or until ``until``). The same inputs give the same result.
 
@@ -104,9 +105,12 @@ def simulate_load(
         until: engine time at which the run is cut.
         core: an engine core that goes on from an earlier run; a fresh one by default.
         stop: asked after each answer with its time and the number of answers so far; True cuts the run.
+        sequences: an empty list that fills with the sequences as they are submitted, for ``stop`` to look at.
     """
     core = engine.new_core(seed=seed, noise=noise) if core is None else core
     run = _Run(core, np.asarray(input_tokens, dtype=np.int64), np.asarray(output_tokens, dtype=np.int64))
+    if sequences is not None:
+        run.sequences = sequences
     if level.loop is Loop.OPEN:
         if arrivals is None or len(arrivals) != len(run.inputs):
             raise ValueError("an open loop needs one arrival per request")

@@ -14,10 +14,6 @@ from autotune.store.result import ProbeDocument
 from autotune.trial.order import TrialOrder
 from autotune.trial.prober import JudgedProbe, Prober, ProbesVoidError
 
-KNOWN_RATE_UNCERTAINTY = 1.3
-"""How far a configuration's rate may lie from an earlier one's (factor, one standard deviation)."""
-GUESS_UNCERTAINTY = 3.0
-"""The same for a first guess by the models of speed."""
 FIRST_GUESS_RPS = 1.0
 INVALID_REPEATS = 3
 ALMOST_IDLE = 0.7
@@ -56,12 +52,10 @@ class Measured:
 
 async def measure_capacity(prober: Prober, order: TrialOrder) -> Measured:
     """Search the highest rate at which the objective holds; drop a configuration that cannot beat the incumbent."""
-    start = order.guess_rate or order.incumbent_rate or FIRST_GUESS_RPS
-    known = order.incumbent_rate is not None or order.must_resolve
     search = CapacitySearch(
         prober.slo,
-        start,
-        uncertainty=KNOWN_RATE_UNCERTAINTY if known and order.incumbent_rate is not None else GUESS_UNCERTAINTY,
+        order.guess_rate or order.incumbent_rate or FIRST_GUESS_RPS,
+        uncertainty=order.guess_uncertainty,
         incumbent=order.incumbent_rate,
         drop_dominated=not order.must_resolve,
     )

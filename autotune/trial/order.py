@@ -25,6 +25,8 @@ class TrialOrder:
     block: int | None = None
     incumbent_rate: float | None = None
     guess_rate: float | None = None
+    guess_uncertainty: float = 3.0
+    """Factor by which ``guess_rate`` may well be wrong (one standard deviation of its log)."""
 
     @property
     def prompt_stream(self) -> str:

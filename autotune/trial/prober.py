@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -93,8 +93,12 @@ class Prober:
     seed: int
     events: ProbeEvents
     on_probe: Callable[[TrialOrder, ProbeDocument], None]
+    settle: Callable[[RunningEngine], Awaitable[None]]
+    """Waits until the requests of the probe before are gone."""
     time_scale: float = 1.0
     """Engine seconds per wall second."""
+    keep_files: bool = True
+    """Whether requests and telemetry are written into the trial's folder."""
     probes: list[ProbeDocument] = field(default_factory=list)
     _records: list[tuple[int, float, Sequence[RequestRecord]]] = field(default_factory=list)
     _telemetry: list[Telemetry] = field(default_factory=list)
@@ -132,7 +136,7 @@ class Prober:
         """
         index = len(self.probes)
         self.events.phase(f"probe {index} at {level}: {purpose}")
-        await self._wait_until_idle()
+        await self.settle(self.running)
         await self.running.reset_prefix_cache()
         plan = LoadPlan(
             level=level,
@@ -155,7 +159,7 @@ class Prober:
         try:
             run = await self.generator.run(plan, watch)
         finally:
-            telemetry = await asyncio.to_thread(recorder.stop)
+            telemetry = await asyncio.to_thread(recorder.stop) if self.devices else recorder.stop()
         await self._raise_if_failed(run, hung=watch.hung)
         verdict = watch.conclude(run)
         document = self._document(index, purpose, run, verdict, telemetry)
@@ -182,6 +186,11 @@ class Prober:
 
     def _keep(self, index: int, run: LoadRun, telemetry: Telemetry, document: ProbeDocument) -> None:
         self.probes.append(document)
+        if self.keep_files:
+            self._write(index, run, telemetry)
+        self.on_probe(self.order, document)
+
+    def _write(self, index: int, run: LoadRun, telemetry: Telemetry) -> None:
         self._records.append((index, run.started, run.records))
         self._telemetry.append(telemetry)
         write_requests(self.order.folder / "requests.csv.gz", self._records)
@@ -192,7 +201,6 @@ class Prober:
             devices=telemetry.devices,
         )
         joined.to_csv_gz(self.order.folder / "telemetry.csv.gz")
-        self.on_probe(self.order, document)
 
     async def _raise_if_failed(self, run: LoadRun, *, hung: bool) -> None:
         if hung or self.running.exited():
@@ -212,22 +220,23 @@ class Prober:
                 )
             )
 
-    async def _wait_until_idle(self) -> None:
-        """Requests that were cut off must be gone before the next load begins."""
-        device = EngineMetricsDevice(self.running.url)
-        deadline = asyncio.get_running_loop().time() + IDLE_PATIENCE_S
-        device.open()
-        try:
-            while asyncio.get_running_loop().time() < deadline and not self.running.exited():
-                try:
-                    sample = await asyncio.to_thread(device.sample)
-                except DeviceError:
-                    return
-                if not (sample.get("running") or sample.get("waiting")):
-                    return
-                await asyncio.sleep(0.05)
-        finally:
-            device.close()
+
+async def wait_until_idle(running: RunningEngine) -> None:
+    """Wait until a server's ``/metrics`` shows no request: what was cut off must be gone before the next load."""
+    device = EngineMetricsDevice(running.url)
+    deadline = asyncio.get_running_loop().time() + IDLE_PATIENCE_S
+    device.open()
+    try:
+        while asyncio.get_running_loop().time() < deadline and not running.exited():
+            try:
+                sample = await asyncio.to_thread(device.sample)
+            except DeviceError:
+                return
+            if not (sample.get("running") or sample.get("waiting")):
+                return
+            await asyncio.sleep(0.05)
+    finally:
+        device.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from autotune.engine.api import Engine, EngineFacts, EngineStartError, LaunchRequest, RunningEngine
@@ -15,7 +15,7 @@ from autotune.store.result import Outcome, ProbeDocument, Timings, TrialDocument
 from autotune.telemetry import Device
 from autotune.trial.capacity import Measured, measure_capacity, measure_level
 from autotune.trial.order import TrialOrder
-from autotune.trial.prober import EngineFailedError, ProbeEvents, Prober, RequestsFailedError
+from autotune.trial.prober import EngineFailedError, ProbeEvents, Prober, RequestsFailedError, wait_until_idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,10 @@ class TrialSetup:
     on_probe: Callable[[TrialOrder, ProbeDocument], None] = lambda order, probe: None
     """Called when a probe is finished, before the next begins."""
     on_failure: Callable[[TrialOrder, Failure], None] = lambda order, failure: None
+    settle: Callable[[RunningEngine], Awaitable[None]] = wait_until_idle
+    """Waits until the requests of the probe before are gone."""
+    keep_files: bool = True
+    """Whether requests and telemetry are written into the trial's folder."""
     slower: Callable[[], TrialSetup] | None = None
     """The same with a slower clock, where the engine has one and it is not at real time yet."""
 
@@ -140,6 +144,8 @@ class TrialRunner:
             events=self.events,
             on_probe=self.setup.on_probe,
             time_scale=self.setup.time_scale,
+            keep_files=self.setup.keep_files,
+            settle=self.setup.settle,
         )
 
     async def _measure(self, order: TrialOrder, prober: Prober) -> Measured:
