@@ -57,7 +57,9 @@ def telemetry_section(document: StudyDocument) -> Html | None:
             rows.append(({}, cells))
     if not rows:
         return None
-    caption = "During the probe at the highest load that each carried" + ("; SIMULATED" if document.simulated else "")
+    caption = "During the probe at the highest load that each carried, or else at the lowest tried" + (
+        "; SIMULATED" if document.simulated else ""
+    )
     return section(
         "telemetry",
         "Telemetry",

@@ -97,6 +97,7 @@ def history_chart(history: CapacityHistory) -> Html:
         ("square", "default", "measured, baseline"),
         ("diamond", "finalist1", "measured, confirmation"),
         ("circle", "other hollow", "dropped early as clearly below the best (a rough estimate)"),
+        ("circle", "missed hollow", "ran, but missed the objective at every load"),
         ("cross", "infeasible", "infeasible: could not run"),
         ("triangle", "fault", "fault: not the configuration's doing"),
     ]
@@ -109,6 +110,8 @@ def _history_style(point: HistoryPoint) -> str:
         return "infeasible"
     if point.outcome is Outcome.FAULT:
         return "fault"
+    if point.value is None:
+        return "missed hollow"
     if point.dominated:
         return "other hollow"
     return {Role.BASELINE: "default", Role.CONFIRMATION: "finalist1", Role.SEARCH: "winner"}[point.role]

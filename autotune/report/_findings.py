@@ -8,6 +8,7 @@ from autotune.report import figures, words
 from autotune.report._html import Html, tag
 from autotune.report._parts import Cell, facts, flags, glued, number_cell, section, serve_command, table, text_cell
 from autotune.report.comparison import Row, comparison, confirmation
+from autotune.report.importance import importances
 from autotune.report.limits import explain_limit
 from autotune.report.lookup import Standing, configuration_key, yardstick
 from autotune.spec import ArgumentValue
@@ -248,3 +249,45 @@ def _telling_trial(document: StudyDocument, arguments: Mapping[str, ArgumentValu
         if t.outcome is Outcome.MEASURED and configuration_key(t.arguments) == key and t.probes
     ]
     return next((t for t in measured if t.role is not Role.CONFIRMATION), next(iter(measured), None))
+
+
+_IMPORTANCE_HEADS = (
+    ("argument", False),
+    ("explains", True),
+    ("90 % interval", True),
+    ("by chance", True),
+    ("best at", False),
+    ("reading", False),
+)
+
+
+def importance_section(document: StudyDocument) -> Html | None:
+    """Which arguments mattered, with how sure that is."""
+    found = importances(document)
+    if not found:
+        return None
+    rows = []
+    for each in found:
+        low, high = each.interval
+        cells = [
+            text_cell(each.argument),
+            number_cell(each.share, figures.share(each.share)),
+            number_cell(low, f"{100 * low:.0f} to {100 * high:.0f} %"),
+            number_cell(each.chance, f"{100 * each.chance:.1f} %"),
+            text_cell(each.best_value),
+            text_cell("matters" if each.is_clear else "not told from chance"),
+        ]
+        rows.append(({"class_": "winner"} if each.is_clear else {}, cells))
+    caption = "Share of the variance of the trials' ranks that each argument explains by itself"
+    return section(
+        "arguments",
+        "Which arguments mattered",
+        table(caption + ("; SIMULATED" if document.simulated else ""), _IMPORTANCE_HEADS, rows),
+        tag(
+            "p",
+            "A hint from the measured trials of baselines and search, not a proof: the search does not try values"
+            " evenly, and arguments that act only together can be missed. “By chance” is the probability of as large"
+            " a share if the argument did nothing.",
+            class_="under",
+        ),
+    )

@@ -82,7 +82,7 @@ def _trial_cells(trial: TrialDocument, common: Mapping[str, ArgumentValue]) -> l
             ]
         ),
         number_cell(trial.capacity_rps, f"≈ {capacity}" if trial.dominated and trial.capacity_rps else capacity),
-        number_cell(trial.output_tokens_per_s),
+        number_cell(trial.output_tokens_per_s or None),
         number_cell(
             trial.p99_latency_s,
             [figures.seconds(trial.p99_latency_s), tag("small", trial.p99_label) if trial.p99_label else None],

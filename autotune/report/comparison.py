@@ -32,7 +32,7 @@ class Row:
     outcome: Outcome
     reason: str
     footing: str
-    """What the figures rest on: ``confirmed in 3 runs``, ``one run``, ``could not run``."""
+    """What the figures rest on: ``confirmed in 3 runs``, ``one run``, ``1 of 2 runs held the objective``."""
     requests: int
     capacity_rps: float | None = None
     output_tokens_per_s: float | None = None
@@ -90,15 +90,15 @@ def comparison(document: StudyDocument) -> list[Row]:
 def _trial_row(document: StudyDocument, trial: TrialDocument, standing: Standing, default: TrialDocument | None) -> Row:
     confirmed = confirmation_runs(document, trial.arguments)
     measured = confirmed or ([trial] if trial.outcome is Outcome.MEASURED else [])
-    figures = {name: _mean(measured, name) for name in _FIGURES}
-    footing = f"confirmed in {len(confirmed)} runs" if confirmed else "one run" if measured else "could not run"
+    held = [run for run in measured if run.output_tokens_per_s]
+    figures = {name: _mean(held, name) for name in _FIGURES}
     return Row(
         label=trial.label or f"trial {trial.number}",
         standing=standing,
         arguments=trial.arguments,
         outcome=trial.outcome,
         reason=trial.reason,
-        footing=footing,
+        footing=_footing(len(measured), len(held), bool(confirmed)),
         requests=sum(t.requests for t in measured),
         gain_percent=None
         if standing is Standing.DEFAULT
@@ -106,6 +106,14 @@ def _trial_row(document: StudyDocument, trial: TrialDocument, standing: Standing
         trial=trial.number,
         **figures,
     )
+
+
+def _footing(runs: int, held: int, confirmed: bool) -> str:
+    if runs == 0:
+        return "could not run"
+    if held < runs:
+        return "one run, which missed the objective" if runs == 1 else f"{held} of {runs} runs held the objective"
+    return f"confirmed in {runs} run{'s' if runs > 1 else ''}" if confirmed else "one run"
 
 
 def _best_row(document: StudyDocument, best: BestDocument, label: str, default: TrialDocument | None) -> Row:
@@ -131,7 +139,7 @@ def _best_row(document: StudyDocument, best: BestDocument, label: str, default: 
 def _reference(document: StudyDocument, default: TrialDocument | None, confirmed: bool) -> float | None:
     if default is None:
         return None
-    runs = confirmation_runs(document, default.arguments) if confirmed else []
+    runs = [r for r in confirmation_runs(document, default.arguments) if r.output_tokens_per_s] if confirmed else []
     return _mean(runs, "output_tokens_per_s") if runs else default.output_tokens_per_s
 
 
@@ -162,7 +170,7 @@ def confirmation(document: StudyDocument) -> list[ConfirmedConfiguration]:
                 label=_confirmed_label(runs[0], standing),
                 standing=standing,
                 values=tuple((run.block if run.block is not None else 0, measure.of(run)) for run in runs),
-                mean=_mean(runs, measure.attribute),
+                mean=_mean([run for run in runs if measure.of(run)], measure.attribute),
                 requests=sum(run.requests for run in runs),
             )
         )

@@ -17,7 +17,7 @@ from autotune.report.telemetry import probe_load, statistic
 from autotune.store.result import ProbeDocument, StudyDocument, TrialDocument
 
 _KV_FULL = 0.97
-_SLIP_SHARE = 0.02
+_SLIP_SHARE = 0.05
 """Share of the latency limit by which a client may be late before it counts as what limits."""
 _HOST_BUSY = 0.95
 _AT_SEQUENCE_LIMIT = 0.97

@@ -77,6 +77,17 @@ def standings(document: StudyDocument) -> dict[tuple[tuple[str, str], ...], Stan
     return found
 
 
+def best_so_far(document: StudyDocument) -> TrialDocument | None:
+    """The best trial of baselines and search, confirmed or not; None when none held the objective."""
+    measure = yardstick(document)
+    held = [
+        t
+        for t in document.trials
+        if t.role is not Role.CONFIRMATION and t.outcome is Outcome.MEASURED and measure.of(t)
+    ]
+    return max(held, key=lambda t: measure.of(t) or 0.0, default=None)
+
+
 def bare_default(document: StudyDocument) -> TrialDocument | None:
     """The trial of vLLM without any flag, where there is one."""
     return next((t for t in document.trials if t.role is Role.BASELINE and t.label == DEFAULT_LABEL), None)

@@ -15,6 +15,7 @@ from autotune.report._findings import (
     comparison_section,
     confirmation_section,
     explanation_section,
+    importance_section,
     verdict_box,
     winner_section,
 )
@@ -52,6 +53,7 @@ def render_report(document: StudyDocument) -> str:
         ("comparison", "Comparison", comparison_section(document)),
         ("confirmation", "Confirmation", confirmation_section(document)),
         ("limits", "Limits", explanation_section(document)),
+        ("arguments", "Arguments", importance_section(document)),
         ("latency", "Latency", _latency_section(document)),
         ("history", "History", _history_section(document)),
         ("trials", "Trials", trials_section(document)),
@@ -112,7 +114,7 @@ def _latency_section(document: StudyDocument) -> Html | None:
     for picture in pictures:
         note = "Filled points held the objective, hollow ones did not or stayed undecided."
         if picture.left_out:
-            note += f" {picture.left_out} invalid probes are left out."
+            note += f" Invalid probes, left out: {picture.left_out}."
         title = picture.title + (", SIMULATED" if document.simulated else "")
         parts.append([tag("h3", title), latency_chart(picture), tag("p", note, class_="under")])
     return section("latency", "Latency against load", parts)

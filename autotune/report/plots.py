@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import optuna
 import plotly.graph_objects as go
 
 from autotune.report import figures
@@ -124,6 +123,7 @@ _GROUPS = {
     "measured, baseline": ("#1f5fbf", "square"),
     "measured, confirmation": ("#b3266e", "diamond"),
     "dropped early (a rough estimate)": ("#9aa2ad", "circle-open"),
+    "missed the objective": ("#c22f2f", "circle-open"),
     "infeasible": ("#c22f2f", "x"),
     "fault": ("#8a6d00", "triangle-up"),
 }
@@ -132,6 +132,8 @@ _GROUPS = {
 def _group(point: HistoryPoint) -> str:
     if point.outcome is not Outcome.MEASURED:
         return point.outcome.value
+    if point.value is None:
+        return "missed the objective"
     if point.dominated:
         return "dropped early (a rough estimate)"
     return {
@@ -143,13 +145,3 @@ def _group(point: HistoryPoint) -> str:
 
 def _mark(simulated: bool) -> str:
     return " (SIMULATED)" if simulated else ""
-
-
-def save_figures(study: optuna.Study, document: StudyDocument) -> list[str]:
-    """Show the pictures on the study's page of optuna-dashboard, replacing earlier ones; returns their identities."""
-    from optuna_dashboard import save_plotly_graph_object
-
-    found = study_figures(document)
-    for identity, figure in found.items():
-        save_plotly_graph_object(study, figure, graph_object_id=identity)
-    return list(found)

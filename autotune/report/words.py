@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from autotune.engine.failure import Cause
 from autotune.report import figures
-from autotune.report.lookup import bare_default, default_trial
+from autotune.report.lookup import bare_default, best_so_far, default_trial
 from autotune.spec import ArgumentValue
 from autotune.store.result import BestDocument, Decision, Outcome, ProbeDocument, StudyDocument, TrialDocument
 
@@ -117,7 +117,13 @@ def verdict_sentence(document: StudyDocument) -> str:
                 f" {counts[Outcome.INFEASIBLE]} could not run, {counts[Outcome.MEASURED]} ran and missed it."
             )
         case Decision.UNFINISHED:
-            held = f" So far the best carries {carried} with {slo}, not confirmed." if carried else ""
+            so_far = best_so_far(document)
+            held = ""
+            if so_far is not None:
+                held = (
+                    f" So far the best is trial {so_far.number} ({configuration_words(so_far)}):"
+                    f" {carried_words(document, so_far)} with {slo}, not confirmed."
+                )
             return f"On {place}, {len(document.trials)} trials of {document.model_name} are done.{held}"
 
 

@@ -62,7 +62,7 @@ def test_limits_follow_from_figures(
 
 
 def test_a_late_client_is_named_before_anything_else(real_document: StudyDocument) -> None:
-    trial = _trial({"engine.kv_cache_usage": 1.0}, client={"slip_p99_s": 0.5})
+    trial = _trial({"engine.kv_cache_usage": 1.0}, client={"slip_p99_s": 0.6})
     assert explain_limit(real_document, trial).limit is Limit.CLIENT
 
 

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import optuna
-
 from autotune.report import study_note, trial_note
-from autotune.report.plots import save_figures, study_figures
+from autotune.report.plots import study_figures
 from autotune.store.result import StudyDocument
 
 
@@ -64,12 +62,3 @@ def test_figures_carry_units_and_the_word_simulated(document: StudyDocument, rea
     assert not any("SIMULATED" in figure.layout.title.text for figure in study_figures(real_document).values())
     probes = sum(len(trial.probes) for trial in document.trials)
     assert sum(len(trace.x) for trace in latency.data) == probes
-
-
-def test_figures_are_kept_on_the_study_for_the_dashboard(document: StudyDocument) -> None:
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study()
-    assert save_figures(study, document) == ["p99-latency-rate", "capacity-history"]
-    before = len(study._storage.get_study_system_attrs(study._study_id))
-    save_figures(study, document)
-    assert len(study._storage.get_study_system_attrs(study._study_id)) == before

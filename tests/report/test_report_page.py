@@ -219,11 +219,35 @@ def test_a_fixed_load_is_compared_by_its_output(document: StudyDocument) -> None
     assert "The load was fixed: 5 requests at once." in text
 
 
+def test_arguments_that_mattered_are_told_with_their_uncertainty(document: StudyDocument) -> None:
+    page = _Page(render_report(document))
+    assert "Which arguments mattered" in page.text
+    assert "max-num-batched-tokens" in page.text.split("Which arguments mattered")[1].split("A hint from")[0]
+
+
+def test_a_configuration_that_missed_a_round_is_not_averaged_with_nothing(document: StudyDocument) -> None:
+    data = document.model_dump(mode="json")
+    missed = data["trials"][16]
+    assert missed["label"] == "vllm-default, context fitted"
+    missed |= {"capacity_rps": None, "output_tokens_per_s": 0.0}
+    page = _Page(render_report(StudyDocument.model_validate(data)))
+    assert "2 of 3 runs held the objective" in page.text
+    assert "ran, but missed the objective at every load" in page.text
+
+
+def test_an_unfinished_study_names_the_best_so_far(document: StudyDocument) -> None:
+    unfinished = document.model_copy(
+        update={"verdict": VerdictDocument(decision=Decision.UNFINISHED), "best": None, "trials": document.trials[:8]}
+    )
+    text = _Page(render_report(unfinished)).text.replace("\u00a0", " ")
+    assert "So far the best is trial 7 (max-model-len 2048, max-num-seqs 32): 1.29 req/s (129 tok/s out)" in text
+
+
 def test_invalid_probes_are_left_out_of_the_picture_and_counted(document: StudyDocument) -> None:
     data = json.loads(document.model_dump_json())
     data["trials"][4]["probes"][0] |= {"valid": False, "invalid_reason": "client slipped"}
     page = _Page(render_report(StudyDocument.model_validate(data)))
-    assert "1 invalid probes are left out" in page.text
+    assert "Invalid probes, left out: 1." in page.text
     assert "invalid: client slipped" in page.text
 
 
