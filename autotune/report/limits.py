@@ -42,8 +42,8 @@ class Limit(StrEnum):
 
 _NEXT = {
     Limit.CLIENT: "Run the load generator on more or faster CPU cores and measure again.",
-    Limit.KV_SPACE: "A larger gpu-memory-utilization where it fits, a GPU with more memory, or (if quality allows) a quantized model or"
-    " KV cache would carry more.",
+    Limit.KV_SPACE: "A larger gpu-memory-utilization where it fits, a GPU with more memory, or (if quality allows)"
+    " a quantized model or KV cache would carry more.",
     Limit.HOST: "More CPU cores for the engine, or several API servers (api-server-count), would carry more.",
     Limit.SEQUENCES: "A larger max-num-seqs would admit more at once, if the latency allows it.",
     Limit.LATENCY: "No scheduling can help much: a faster GPU, tensor parallelism, a quantized model or speculative"
