@@ -58,14 +58,14 @@ def build_spec(options: StudyOptions) -> StudySpec:
         raise UsageError("--gpu is missing.", "Name the GPU, e.g. --gpu t4; 'autotune gpus' lists them.")
     if model is None:
         raise UsageError("--model is missing.", "Name the model, e.g. --model qwen3-4b; 'autotune models' lists them.")
-    workload = _workload(options, document.get("workload"))
+    workload = build_workload(options, document.get("workload"))
     load = _load(options, document.get("load"))
     values: dict[str, Any] = {
         "name": options.name or document.get("name") or _default_name(str(gpu), str(model), workload, load),
         "gpu": str(gpu),
         "model": str(model),
         "workload": workload,
-        "slo": _slo(options, document.get("slo")),
+        "slo": build_slo(options, document.get("slo")),
         "load": load,
         "arguments": {**(document.get("arguments") or {}), **dict(parse_argument(text) for text in options.arguments)},
         "space": read_yaml_mapping(options.space) if options.space is not None else document.get("space") or {},
@@ -97,7 +97,12 @@ def parse_argument(text: str) -> tuple[str, ArgumentValue]:
     return name, parsed if isinstance(parsed, (bool, int, float)) else value.strip()
 
 
-def _workload(options: StudyOptions, given: object) -> Workload:
+def build_workload(options: StudyOptions, given: object = None) -> Workload:
+    """The traffic: a named workload, a YAML file or the study file's own (``given``), with the lengths of the options.
+
+    Raises:
+        UsageError: it is not known or not understood.
+    """
     chosen: object = options.workload or given or DEFAULT_WORKLOAD
     if isinstance(chosen, str):
         path = Path(chosen)
@@ -136,7 +141,12 @@ def _load(options: StudyOptions, given: object) -> LoadLevel | None:
     return parse_load(given)
 
 
-def _slo(options: StudyOptions, given: object) -> Slo:
+def build_slo(options: StudyOptions, given: object = None) -> Slo:
+    """The objective of the study file (``given``) and the options; an option wins over the same key.
+
+    Raises:
+        UsageError: there is none, or it is not understood.
+    """
     targets = {}
     if given is not None:
         if not isinstance(given, dict):

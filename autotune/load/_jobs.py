@@ -14,7 +14,7 @@ _PAGE = 512
 _SEED_LIMIT = 2**62
 
 
-def plan_jobs(plan: LoadPlan, scale: float) -> Iterator[Job]:
+def plan_jobs(plan: LoadPlan, scale: float, *, as_text: bool = False) -> Iterator[Job]:
     """The jobs of a plan, at most ``max_requests`` requests, none due after ``max_duration``.
 
     They depend on the plan's seed, stream and workload; of the level only the spacing of the arrivals.
@@ -22,10 +22,11 @@ def plan_jobs(plan: LoadPlan, scale: float) -> Iterator[Job]:
     Args:
         plan: what to send.
         scale: engine seconds per wall second; the times of a job are wall seconds.
+        as_text: prompts as words even where token ids would do.
     """
     rate = plan.level.rate
     arrivals = unit_arrivals(plan.seed, plan.stream, plan.workload.burstiness) if rate else None
-    for turn in _synthetic(plan):
+    for turn in _synthetic(plan, as_text=as_text):
         if turn["index"] >= plan.max_requests:
             return
         at = None
@@ -37,16 +38,16 @@ def plan_jobs(plan: LoadPlan, scale: float) -> Iterator[Job]:
         yield {"at": at, "turns": [turn]}
 
 
-def _synthetic(plan: LoadPlan) -> Iterator[Turn]:
+def _synthetic(plan: LoadPlan, *, as_text: bool) -> Iterator[Turn]:
     workload = plan.workload
     inputs = lengths(workload.input_tokens, random_stream(plan.seed, plan.stream, "input"))
     outputs = lengths(workload.output_tokens, random_stream(plan.seed, plan.stream, "output"))
     seeds = _seeds(plan)
-    form = "words" if workload.endpoint is Endpoint.CHAT else "tokens"
+    as_words = as_text or workload.endpoint is Endpoint.CHAT
     for index, seed in enumerate(seeds):
         count = next(inputs)
         spans = [[seed, count]]
-        prompt: Prompt = {"words": spans} if form == "words" else {"tokens": spans}
+        prompt: Prompt = {"words": spans} if as_words else {"tokens": spans}
         yield {"index": index, "prompt": prompt, "input": count, "output": next(outputs), "wait": 0.0}
 
 

@@ -20,6 +20,8 @@ class Target:
     vocabulary: int
     """Token ids are drawn below this number."""
     api_key: str | None = field(default=None, repr=False)
+    takes_token_ids: bool = True
+    """False for a server whose completions endpoint wants text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,19 +88,22 @@ class HttpLoadGenerator:
         """
         await self.open()
         self._runs += 1
-        run = _Run(self._runs, plan, self._clock, self._workers)
+        jobs = plan_jobs(plan, self._clock.scale, as_text=not self._target.takes_token_ids)
+        run = _Run(self._runs, plan, self._clock, self._workers, jobs)
         return await run.execute(observer)
 
 
 class _Run:
     """One run as the parent sees it."""
 
-    def __init__(self, number: int, plan: LoadPlan, clock: WallClock, workers: list[WorkerProcess]) -> None:
+    def __init__(
+        self, number: int, plan: LoadPlan, clock: WallClock, workers: list[WorkerProcess], jobs: Iterator[Job]
+    ) -> None:
         self._number = number
         self._plan = plan
         self._clock = clock
         self._workers = workers
-        self._jobs: Iterator[Job] = plan_jobs(plan, clock.scale)
+        self._jobs = jobs
         self._dealt: list[deque[Job]] = [deque() for _ in workers]
         self._next_job = 0
         self._exhausted = False
@@ -216,13 +219,18 @@ class _Run:
             self._finished.append(record)
 
     async def _watch(self, observer: LoadObserver | None, readers: list[asyncio.Task[None]]) -> None:
+        cost = 0.0
         while not self._all_ended():
-            await self._until(self._all_ended, readers, timeout=_OBSERVE_INTERVAL)
+            # An observer that takes long (many requests) is asked less often, so that it leaves CPU to others.
+            await self._until(self._all_ended, readers, timeout=max(_OBSERVE_INTERVAL, 5 * cost))
             if observer is None or self._stopped_by_observer or self._all_ended():
                 continue
             in_flight: list[float] = sorted(self._in_flight.values())
             progress = LoadProgress(self._clock.now(), self._started, self._sent, self._finished, in_flight)
-            if observer.observe(progress):
+            asked = time.monotonic()
+            ended = observer.observe(progress)
+            cost = time.monotonic() - asked
+            if ended:
                 self._stopped_by_observer = True
                 self._post({"type": "stop"})
 
