@@ -15,10 +15,11 @@ from autotune.cli.definition import StudyOptions, build_spec
 from autotune.cli.progress import PlainDisplay, final_summary, make_display
 from autotune.engine.api import EngineKind
 from autotune.export import write_best
-from autotune.report import write_report
+from autotune.report import study_note, trial_note, write_report
+from autotune.report.plots import study_figures
 from autotune.search import PreparedStudy, SearchOptions, describe_plan, prepare_study, run_prepared
 from autotune.spec import EngineChoice, SamplerChoice
-from autotune.store.result import StudyDocument
+from autotune.store.result import StudyDocument, TrialDocument
 
 EXAMPLES = """
 Examples:
@@ -110,7 +111,7 @@ def search(
         return
     with make_display(_headline(prepared)) as display:
         try:
-            document = run_prepared(prepared, _Writing(display, prepared.context.folder.path))
+            document = run_prepared(prepared, _Writing(display, prepared.context.folder.path), _Pages(prepared))
         except KeyboardInterrupt:
             display.line(f"Interrupted; everything finished is kept. Resume with: {_command_line()}")
             raise typer.Exit(ExitCode.INTERRUPTED) from None
@@ -121,6 +122,23 @@ def search(
     else:
         typer.echo(final_summary(document))
         typer.echo(f"Files: {prepared.context.folder.path}/best.yaml, result.json, report.html")
+
+
+class _Pages:
+    """Notes and pictures for optuna-dashboard."""
+
+    def __init__(self, prepared: PreparedStudy) -> None:
+        self._slo = prepared.spec.slo.to_mapping()
+        self._simulated = prepared.context.engine.kind is EngineKind.SIMULATED
+
+    def trial_note(self, trial: TrialDocument) -> str:
+        return trial_note(trial, self._slo, simulated=self._simulated)
+
+    def study_note(self, study: StudyDocument) -> str:
+        return study_note(study)
+
+    def pictures(self, study: StudyDocument) -> dict[str, object]:
+        return dict(study_figures(study))
 
 
 class _Writing:

@@ -10,7 +10,7 @@ from autotune.spec import Budget
 
 DEFAULT_TRIALS = 16
 """Configurations to try where neither trials nor time are given."""
-SIMULATED_SEARCH_S = 150.0
+SIMULATED_SEARCH_S = 110.0
 """On the simulated engine the search then also ends after this time: a first look takes minutes."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Protocol
 
 from autotune.base.clock import WallClock
 from autotune.catalog import ModelShape
@@ -24,7 +25,7 @@ from autotune.store import (
     StudyRecord,
     TrialRecord,
 )
-from autotune.store.result import Outcome, ProbeDocument, TrialDocument
+from autotune.store.result import Outcome, ProbeDocument, StudyDocument, TrialDocument
 from autotune.telemetry import Device, EngineMetricsDevice, HostDevice, NvmlDevice, process_tree
 from autotune.trial import TrialOrder, TrialSetup
 
@@ -110,10 +111,34 @@ class _TrialEvents:
         )
 
 
+class DashboardPages(Protocol):
+    """What optuna-dashboard shows beside the figures: markdown notes and Plotly pictures by name."""
+
+    def trial_note(self, trial: TrialDocument) -> str:
+        """A readable summary of one trial."""
+        ...
+
+    def study_note(self, study: StudyDocument) -> str:
+        """The state of the study."""
+        ...
+
+    def pictures(self, study: StudyDocument) -> Mapping[str, object]:
+        """Plotly figures of the study."""
+        ...
+
+
 class Keeper:
     """Keeps what trials produce in the store, in one transaction per finished probe."""
 
-    def __init__(self, store: Store, context: StudyContext, record: OptunaRecord, circumstances: Circumstances) -> None:
+    def __init__(
+        self,
+        store: Store,
+        context: StudyContext,
+        record: OptunaRecord,
+        circumstances: Circumstances,
+        pages: DashboardPages,
+    ) -> None:
+        self._pages = pages
         self._store = store
         self._context = context
         self._record = record
@@ -214,11 +239,18 @@ class Keeper:
                     requests=document.requests,
                 )
             )
+        self._record.note(document.number, self._pages.trial_note(document))
         if document.launched:
             folder = self._context.folder.trial(document.number)
             for name, kind in (("engine.log", "text/plain"), ("requests.csv.gz", "application/gzip")):
                 if (folder / name).exists():
                     self._record.attach(document.number, folder / name, kind)
+
+    def keep_study(self, document: StudyDocument) -> None:
+        """Show the study's state and pictures in the dashboard."""
+        self._record.note(None, self._pages.study_note(document))
+        for name, picture in self._pages.pictures(document).items():
+            self._record.picture(name, picture)
 
     def _begin(self, order: TrialOrder) -> None:
         self._store.save_trial(

@@ -160,6 +160,12 @@ class OptunaRecord:
         target = self._study if number is None else self.reopened(self.trials()[number])
         _patiently(lambda: save_note(target, text))
 
+    def picture(self, name: str, figure: Any) -> None:
+        """Show a Plotly figure on the study's page in the dashboard."""
+        from optuna_dashboard import save_plotly_graph_object
+
+        _patiently(lambda: save_plotly_graph_object(self._study, figure, graph_object_id=name))
+
     def attach(self, number: int, path: Path, mimetype: str) -> None:
         """Attach a file to a trial as an artifact."""
         trial = self.trials()[number]

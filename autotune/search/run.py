@@ -19,7 +19,7 @@ from autotune.search.events import StudyObserver
 from autotune.search.feasibility import Judge
 from autotune.search.folder import StudyFolder
 from autotune.search.identity import refuse_changes, study_identity
-from autotune.search.plumbing import Keeper, circumstances_of, trial_setup
+from autotune.search.plumbing import DashboardPages, Keeper, circumstances_of, trial_setup
 from autotune.search.prediction import expected_tokens_per_s, predicted_rate, shortest_limit_s
 from autotune.search.record import OptunaRecord
 from autotune.search.sampler import sampler_factory
@@ -110,7 +110,7 @@ def prepare_study(spec: StudySpec, options: SearchOptions) -> PreparedStudy:
     return PreparedStudy(spec, context, selection, STUDIES / "artifacts")
 
 
-def run_prepared(prepared: PreparedStudy, observer: StudyObserver) -> StudyDocument:
+def run_prepared(prepared: PreparedStudy, observer: StudyObserver, pages: DashboardPages) -> StudyDocument:
     """Run or resume a prepared study until its verdict.
 
     SIGINT and SIGTERM stop the running engine and then raise ``KeyboardInterrupt``; everything finished is kept.
@@ -143,11 +143,14 @@ def run_prepared(prepared: PreparedStudy, observer: StudyObserver) -> StudyDocum
         if stored is None:
             record.set_attribute(_IDENTITY, json.dumps(identity))
             record.set_attribute(_CREATED, context.created)
-        keeper = Keeper(store, context, record, circumstances_of(context, prepared.selection))
+        keeper = Keeper(store, context, record, circumstances_of(context, prepared.selection), pages)
         keeper.end_orphans(observer)
         runner = TrialRunner(trial_setup(context, prepared.selection, keeper), keeper.events(observer))
         run = StudyRun(context, record, runner, observer, keeper.keep_trial)
-        return _run_interruptibly(run)
+        try:
+            return _run_interruptibly(run)
+        finally:
+            keeper.keep_study(StudyDocument.read(context.folder.path))
 
 
 def _run_interruptibly(run: StudyRun) -> StudyDocument:

@@ -39,6 +39,9 @@ from autotune.trial.order import TrialOrder
 
 MAX_RETRIES = 2
 EQUAL_FAULTS_THAT_STOP = 3
+REPEAT_UNCERTAINTY, NEIGHBOUR_UNCERTAINTY, MODEL_UNCERTAINTY = 1.1, 1.35, 3.0
+"""Factors by which a capacity may differ from an earlier figure of the same configuration, from that of the best
+one so far, and from what the models of speed say."""
 IDLE_PROPOSALS_THAT_STOP = 25
 """Proposals in a row that needed no engine (known already or refused): the space is used up."""
 
@@ -253,6 +256,7 @@ class StudyRun:
                 eta_seconds=self.budget.eta(self._proposals(), self._confirmations_left()),
             )
         )
+        guess, uncertainty = self._guess_rate(arguments, best)
         order = TrialOrder(
             number=number,
             role=role,
@@ -261,22 +265,26 @@ class StudyRun:
             label=label,
             block=block,
             incumbent_rate=best.capacity_rps if best is not None and role is Role.SEARCH else None,
-            guess_rate=self._guess_rate(arguments, best),
+            guess_rate=guess,
+            guess_uncertainty=uncertainty,
         )
         started = time.monotonic()
         document = await self.executor.run(order)
         self.budget.note_duration(time.monotonic() - started)
         return document
 
-    def _guess_rate(self, arguments: Arguments, best: TrialDocument | None) -> float | None:
-        """Where the capacity search starts: an earlier figure of this configuration, else the best, else the model."""
+    def _guess_rate(self, arguments: Arguments, best: TrialDocument | None) -> tuple[float | None, float]:
+        """Where the capacity search starts, and by which factor that may be wrong.
+
+        An earlier figure of this configuration, else that of the best, else what the models of speed say.
+        """
         key = configuration_key(arguments)
         for document in self.documents.values():
-            if configuration_key(document.arguments) == key and document.capacity_rps:
-                return document.capacity_rps
+            if configuration_key(document.arguments) == key and document.capacity_rps and not document.dominated:
+                return document.capacity_rps, REPEAT_UNCERTAINTY
         if best is not None and best.capacity_rps:
-            return best.capacity_rps
-        return self.context.predicted_rate(arguments)
+            return best.capacity_rps, NEIGHBOUR_UNCERTAINTY
+        return self.context.predicted_rate(arguments), MODEL_UNCERTAINTY
 
     def _settle(self, trial: Trial, document: TrialDocument) -> None:
         """Put a trial's result on disk, then into Optuna, then into result.json; judge the faults."""
