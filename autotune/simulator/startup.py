@@ -22,6 +22,7 @@ from autotune.simulator.gpu_state import busy_bytes, state_folder
 from autotune.simulator.log import EngineLog
 from autotune.simulator.memory import GIB, Perturbation, weights_gib
 from autotune.simulator.options import ConfigError, EngineOptions, resolve_options
+from autotune.simulator.start_times import DEVICE_S, KV_PLAN_S, PROFILE_S, StartTimes, compile_key, start_times
 
 _ENGINE_FRAMES = (
     'File "vllm/v1/engine/core.py", line 1210, in run_engine_core',
@@ -55,8 +56,6 @@ _PHASE_FRAMES = {
         'File "vllm/v1/worker/gpu/model_runner.py", line 960, in capture_model',
     ),
 }
-_WARM_KERNELS_SHARE = 0.05
-"""Share of the kernel warm-up that a later start with the same kernels needs: 0.6 of 15 s on an H200."""
 _FIRST_ORDER = tuple(StartPhase)
 
 
@@ -183,7 +182,7 @@ class Startup:
         )
 
     def _init_device(self, options: EngineOptions, engine: EngineModel | None) -> None:
-        self._spend(1.0)
+        self._spend(DEVICE_S)
         self.log.core("gpu_worker.py:331", "Using V2 Model Runner")
 
     def _load_weights(self, options: EngineOptions, engine: EngineModel | None) -> None:
@@ -196,19 +195,17 @@ class Startup:
             if engine is not None
             else weights_gib(self.model, options.dtype, options.quantization, options.tensor_parallel)
         )
-        seconds = 2.0 if options.load_format == "dummy" else gib * GIB / 1e9 / self.gpu.calibration.load_gbs + 1.0
+        seconds = self._times(options, gib).weights
         self._spend(seconds)
         if options.load_format != "dummy":
             log.core("default_loader.py:384", f"Loading weights took {seconds - 0.5:.2f} seconds")
         log.core("model_runner.py:302", f"Model loading took {gib:.2f} GiB and {seconds:.6f} seconds")
 
     def _compile_and_profile(self, options: EngineOptions, engine: EngineModel | None) -> None:
-        calibration = self.gpu.calibration
-        layers = self.model.layers / 36
         if options.compiled:
             cache = CompileCache(self.gpu, self.model, options)
-            warm = cache.known()
-            seconds = (calibration.compile_warm_s if warm else calibration.compile_cold_s) * layers
+            warm = self._warm = cache.known()
+            seconds = self._times(options).compile
             self.log.core(
                 "backends.py:1089", f"Using cache directory: {cache.folder}/rank_0_0/backbone for vLLM's torch.compile"
             )
@@ -225,13 +222,12 @@ class Startup:
                 self.log.core("backends.py:393", f"{text} {0.45 * seconds:.2f} s")
             self.log.core("monitor.py:53", f"torch.compile took {seconds:.2f} s in total")
             self._compile_s = seconds
-            self._warm = warm
             cache.remember()
-        self._spend(1.5)
-        self.log.core("monitor.py:81", "Initial profiling/warmup run took 1.50 s")
+        self._spend(PROFILE_S)
+        self.log.core("monitor.py:81", f"Initial profiling/warmup run took {PROFILE_S:.2f} s")
 
     def _plan_kv_cache(self, options: EngineOptions, engine: EngineModel | None) -> None:
-        self._spend(0.5)
+        self._spend(KV_PLAN_S)
         if engine is not None:
             self.log.core("gpu_worker.py:508", f"Available KV cache memory: {engine.kv_gib:.2f} GiB")
 
@@ -248,7 +244,7 @@ class Startup:
     def _capture(self, options: EngineOptions, engine: EngineModel | None) -> None:
         if engine is None or not options.capture_sizes:
             return
-        seconds = self.gpu.calibration.graphs_s * len(options.capture_sizes) / 51 * self.model.layers / 36
+        seconds = self._times(options).graphs
         self._spend(seconds)
         count = len(options.capture_sizes)
         whole = sum(size <= options.max_num_seqs for size in options.capture_sizes)
@@ -265,8 +261,7 @@ class Startup:
     def _finish(self, engine: EngineModel) -> None:
         if self.faults.crash_start:
             self._fail(StartError(StartPhase.CAPTURE, "CUDA error: unspecified launch failure"))
-        if engine.options.compiled:
-            self._spend(self.gpu.calibration.kernel_warm_up_s * (_WARM_KERNELS_SHARE if self._warm else 1.0))
+        self._spend(self._times(engine.options).kernels)
         self._spend(self.faults.slow_start)
         while self.faults.never_ready:
             self.sleep(1.0)
@@ -312,6 +307,9 @@ class Startup:
         )
         raise StartupFailedError(1)
 
+    def _times(self, options: EngineOptions, weights_gib: float = 0.0) -> StartTimes:
+        return start_times(self.gpu, self.model, options, weights_gib, warm=self._warm)
+
     def _spend(self, seconds: float) -> None:
         """Let engine time pass; what the process itself took counts."""
         self._due += seconds
@@ -333,12 +331,7 @@ class CompileCache:
     @property
     def folder(self) -> Path:
         """The cache folder of this configuration."""
-        options = self.options
-        key = (
-            VERSION, self.gpu.name, self.model.repository, options.max_model_len, options.dtype, options.quantization,
-            options.block_size, options.kv_dtype, options.tensor_parallel, options.max_num_batched_tokens,
-            options.max_num_seqs, options.capture_sizes, options.optimization_level,
-        )  # fmt: skip
+        key = (VERSION, *compile_key(self.gpu, self.model, self.options))
         digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:10]
         return _cache_root() / "torch_compile_cache" / digest
 

@@ -3,5 +3,6 @@
 from autotune.trial.order import TrialOrder
 from autotune.trial.prober import ProbeEvents
 from autotune.trial.runner import TrialRunner, TrialSetup
+from autotune.trial.virtual import VirtualTrial, virtual_setup
 
-__all__ = ["ProbeEvents", "TrialOrder", "TrialRunner", "TrialSetup"]
+__all__ = ["ProbeEvents", "TrialOrder", "TrialRunner", "TrialSetup", "VirtualTrial", "virtual_setup"]
