@@ -54,7 +54,7 @@ class GpuCalibration(BaseModel):
     roofline_sharpness: float = Field(default=4.0, ge=1)
     """Exponent of the smooth maximum of memory and compute time; a large one is a hard corner."""
     graph_overhead_per_layer_s: float = Field(default=4.4e-5, ge=0)
-    """Gaps on the GPU per layer in a step that replays one whole CUDA graph."""
+    """Gaps between kernels on the GPU, per layer and step."""
     piecewise_overhead_per_layer_s: float = Field(default=1.5e-4, ge=0)
     """Launch time per layer with piecewise graphs: attention is launched between them."""
     compiled_overhead_per_layer_s: float = Field(default=6.1e-4, ge=0)

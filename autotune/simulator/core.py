@@ -10,7 +10,6 @@ from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autotune.simulator.api_server import ApiServerQueue
 from autotune.simulator.memory import MemoryModel
@@ -19,8 +18,6 @@ from autotune.simulator.scheduler import Scheduler, StepPlan
 from autotune.simulator.sequence import Sequence, State
 
 _NOISE_BLOCK = 8192
-_LEAST_LEAP = 6
-"""Fewer steps are cheaper one by one than as arrays."""
 
 
 class StepNoise:
@@ -34,35 +31,19 @@ class StepNoise:
 
     def next(self) -> float:
         """One factor."""
-        if self._sigma <= 0:
-            return 1.0
-        if self._at >= len(self._block):
-            self._refill()
+        value = self.peek()
         self._at += 1
-        return self._block[self._at - 1]
+        return value
 
-    def take(self, count: int) -> NDArray[np.float64]:
-        """The next ``count`` factors, the same ones that single draws would give."""
-        if self._sigma <= 0:
-            return np.ones(count)
-        parts: list[float] = []
-        while len(parts) < count:
-            if self._at >= len(self._block):
-                self._refill()
-            part = self._block[self._at : self._at + count - len(parts)]
-            parts += part
-            self._at += len(part)
-        return np.array(parts)
-
-    def give_back(self, count: int) -> None:
-        """Undo the last draws; only within what the last ``take`` drew from the current block."""
-        self._at -= count
-
-    def available(self) -> int:
-        """Factors left in the current block: what can be taken and given back."""
+    def peek(self) -> float:
+        """The factor that ``next`` will give."""
         if self._at >= len(self._block):
             self._refill()
-        return len(self._block) - self._at
+        return self._block[self._at]
+
+    def skip(self) -> None:
+        """Pass over the factor that was peeked at."""
+        self._at += 1
 
     def _refill(self) -> None:
         self._block = np.exp(self._sigma * self._random.standard_normal(_NOISE_BLOCK)).tolist()
@@ -298,43 +279,33 @@ class EngineCore:
     # -- many steps at once
 
     def _leap(self, until: float) -> None:
-        """Skip steps that only decode and that end by ``until``; the times are those that single steps would give."""
+        """Run steps that only decode and that end by ``until``, with nothing of a step but its times."""
         if self._arriving:
             until = min(until, self._arriving[0].arrived)
         if self.free_at >= until:
             return
-        quiet = min(self.scheduler.quiet_steps(), self._noise.available())
-        if quiet < _LEAST_LEAP:
+        quiet = self.scheduler.quiet_steps()
+        if not quiet:
             return
-        if until < float("inf"):
-            quiet = min(quiet, 1 + int((until - self.free_at) / max(1e-6, 0.8 * self.last_step_s)))
-        ends = self._quiet_ends(quiet)
-        count = int(np.searchsorted(ends, until, side="right"))
-        self._noise.give_back(quiet - count)
-        if not count:
-            return
-        ends = ends[:count]
-        sequences = self.scheduler.decoding
-        self._send_quiet(ends, sequences)
-        self.scheduler.skip_quiet(count)
-        self.generated_tokens += count * sequences
-        end = float(ends[-1])
-        self._previous_start = float(ends[-2]) if count > 1 else self.free_at
-        self.busy_s += end - self.free_at
-        self.last_step_s = end - self._previous_start
-        self.free_at = end
-
-    def _quiet_ends(self, count: int) -> NDArray[np.float64]:
         sequences = self.scheduler.decoding
         gpu, host, per_token = self.physics.decode_coefficients(sequences)
-        context = self.scheduler.decode_context + sequences * np.arange(count, dtype=np.float64)
-        times = self.physics.combine_many(gpu + per_token * context, host) * self._noise.take(count) * self.slowdown
-        return self.free_at + np.cumsum(times)
-
-    def _send_quiet(self, ends: NDArray[np.float64], sequences: int) -> None:
-        """The API server's queue after these steps, one by one: how far it lags decides what it merges."""
-        send = self.api.send
-        previous = self.free_at
-        for end in ends.tolist():
-            send(end, sequences, 0, end - previous)
-            previous = end
+        combine, send, noise, slowdown = self.physics.combine, self.api.send, self._noise, self.slowdown
+        context = self.scheduler.decode_context
+        now, seconds, count = self.free_at, 0.0, 0
+        while count < quiet:
+            next_seconds = combine(gpu + per_token * context, host) * noise.peek() * slowdown
+            if now + next_seconds > until:
+                break
+            noise.skip()
+            seconds = next_seconds
+            self._previous_start = now
+            now += seconds
+            send(now, sequences, 0, seconds)
+            context += sequences
+            count += 1
+        if count:
+            self.scheduler.skip_quiet(count)
+            self.generated_tokens += count * sequences
+            self.busy_s += now - self.free_at
+            self.last_step_s = seconds
+            self.free_at = now

@@ -10,9 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
 from autotune.catalog import Gpu, ModelShape
 from autotune.simulator.formats import compute_rate, value_bytes
 from autotune.simulator.options import EngineOptions
@@ -63,7 +60,7 @@ class StepPhysics:
     sampling_sequence_s: float
     host_s: float
     host_sequence_s: float
-    launch_full_s: float
+    gaps_s: float
     launch_piecewise_s: float
     launch_compiled_s: float
     launch_eager_s: float
@@ -94,26 +91,17 @@ class StepPhysics:
         """A step's time from its GPU and host parts: overlapped with asynchronous scheduling, else summed."""
         return smooth_max(gpu, host, _HOST_SHARPNESS) if self.options.async_scheduling else gpu + host
 
-    def combine_many(self, gpu: NDArray[np.float64], host: float) -> NDArray[np.float64]:
-        """:meth:`combine` for many GPU times at once."""
-        if not self.options.async_scheduling:
-            return gpu + host
-        larger, smaller = np.maximum(gpu, host), np.minimum(gpu, host)
-        return np.asarray(larger * (1.0 + (smaller / larger) ** _HOST_SHARPNESS) ** (1.0 / _HOST_SHARPNESS))
-
     def _fixed_parts(self, tokens: int, sampled: int, *, decode_only: bool) -> tuple[float, float]:
         options = self.options
         padded = self._padded(tokens, decode_only=decode_only)
         read = self.weight_read_s * touched_share(self.model, tokens)
         gpu = smooth_max(read, self.linear_token_s * padded, self.sharpness)
         gpu += smooth_max(self.head_read_s, self.head_token_s * sampled, self.sharpness)
-        gpu += self.sampling_sequence_s * sampled
+        gpu += self.gaps_s + self.sampling_sequence_s * sampled
         if options.tensor_parallel > 1:
             gpu += _ALL_REDUCES_PER_LAYER * self.model.layers * (self.all_reduce_s + self.all_reduce_token_s * padded)
         launch = self._launch(tokens, decode_only=decode_only)
         host = self.host_s + self.host_sequence_s * sampled
-        if decode_only and options.graph_mode.full_decode and tokens <= options.max_capture_size:
-            return gpu + launch, host
         if options.async_scheduling:
             return gpu, host + launch
         return smooth_max(gpu, launch, _HOST_SHARPNESS), host
@@ -130,7 +118,7 @@ class StepPhysics:
             return self.launch_eager_s
         if tokens <= options.max_capture_size:
             if decode_only and options.graph_mode.full_decode:
-                return self.launch_full_s
+                return 0.0
             if options.graph_mode.mixed:
                 return self.launch_piecewise_s
         return self.launch_compiled_s if options.compiled else self.launch_eager_s
@@ -168,7 +156,7 @@ def build_physics(gpu: Gpu, model: ModelShape, options: EngineOptions) -> StepPh
         sampling_sequence_s=model.vocabulary * 6.0 / (bandwidth * calibration.sampling_bandwidth_efficiency),
         host_s=calibration.step_overhead_s,
         host_sequence_s=calibration.sequence_overhead_s,
-        launch_full_s=calibration.graph_overhead_per_layer_s * layers,
+        gaps_s=calibration.graph_overhead_per_layer_s * layers,
         launch_piecewise_s=calibration.piecewise_overhead_per_layer_s * layers,
         launch_compiled_s=calibration.compiled_overhead_per_layer_s * layers,
         launch_eager_s=calibration.eager_overhead_per_layer_s * layers,
