@@ -2,8 +2,8 @@
 
     python benchmarks/simulator_fidelity.py [--json] [--fit [--starts 8]]
 
-The constants of the H200 were fitted to one half of the measured rows (``MEASURED``); the errors that count are those of
-the other half. ``--fit`` fits anew and judges that instead of what ``search_spaces/gpus/h200.yaml`` says.
+The constants of the H200 were fitted to one half of the measured rows (``MEASURED``); the errors that count are
+those of the other half. ``--fit`` fits anew and judges that instead of what ``search_spaces/gpus/h200.yaml`` says.
 """
 
 from __future__ import annotations
@@ -179,7 +179,8 @@ def _print(
         mark = " (fitted)" if c.calibration else ""
         print(
             f"{c.row.key + mark:58} {c.row.output_tok_s:7.0f} {c.simulated.output_tok_s:7.0f} "
-            f"{c.throughput_error:+6.0%} {c.row.latency_p99:7.2f} {c.simulated.latency_p99:7.2f} {c.latency_error:+6.0%}"
+            f"{c.throughput_error:+6.0%} {c.row.latency_p99:7.2f} {c.simulated.latency_p99:7.2f} "
+            f"{c.latency_error:+6.0%}"
         )
     for entry in (*elsewhere, *judged):
         print("  ".join(f"{key}: {value}" for key, value in entry.items()))

@@ -29,7 +29,7 @@ class GpuCalibration(BaseModel):
     """Share of the peak matrix rate that large matrix products reach."""
     bandwidth_efficiency: float = Field(default=0.8, gt=0, le=1)
     """Share of the memory bandwidth that reading weights in a decode step reaches."""
-    attention_bandwidth_efficiency: float = Field(default=0.59, gt=0, le=1)
+    attention_bandwidth_efficiency: float = Field(default=0.65, gt=0, le=1)
     """Share of the memory bandwidth that reading the KV cache reaches."""
     fp8_attention_share: float = Field(default=0.67, gt=0, le=1)
     """Bandwidth that decode attention reaches on an 8-bit KV cache, as a share of that on a 16-bit one."""
