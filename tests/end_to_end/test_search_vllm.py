@@ -1,0 +1,98 @@
+"""The main job on a real vLLM (CPU build) with a tiny model. Needs AUTOTUNE_VLLM_PYTHON, a Python that has vLLM."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+PYTHON = os.environ.get("AUTOTUNE_VLLM_PYTHON", "")
+TINY_MODEL = Path(__file__).parents[1] / "tiny_model.py"
+ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF_HUB_OFFLINE": "1"}
+SPACE = """
+max-num-seqs: [2, 8, 32]
+max-num-batched-tokens: [256, 2048]
+stream-interval: [1, 4]
+async-scheduling:
+"""
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.timeout(1500),
+    pytest.mark.skipif(not PYTHON, reason="AUTOTUNE_VLLM_PYTHON names no Python with vLLM"),
+]
+
+
+def free_port() -> int:
+    with contextlib.closing(socket.socket()) as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def test_a_real_search_ends_with_a_verdict_and_a_configuration_that_vllm_takes(cli) -> None:
+    model = cli.folder / "tiny"
+    subprocess.run([sys.executable, TINY_MODEL, model], check=True)
+    (cli.folder / "space.yaml").write_text(SPACE)
+    done = cli.run(
+        "search", "--gpu", "cpu", "--model", str(model), "--engine", "vllm", "--name", "real",
+        "--vllm-command", f"{PYTHON} -m vllm.entrypoints.openai.api_server",
+        "--slo-p99", "20s", "--concurrency", "8", "--input-tokens", "64", "--output-tokens", "32",
+        "--trials", "3", "--space", "space.yaml", "--set", "load-format=dummy", "--set", "enforce-eager=true",
+        timeout=1400, **ENVIRONMENT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "SIMULATED" not in done.stdout + done.stderr
+    result = cli.result("real")
+    assert result["engine"]["kind"] == "vllm"
+    assert result["verdict"]["decision"] in ("tuned", "keep-default")
+    measured = [t for t in result["trials"] if t["outcome"] == "measured" and t["launched"]]
+    assert len(measured) >= 6
+    for trial in measured:
+        # Output lengths are forced, so tokens are exact: 32 a request.
+        assert trial["output_tokens_per_s"] > 0
+        assert trial["probes"][0]["telemetry"]["engine.generation_tokens"]["delta"] > 0
+        assert trial["engine_facts"]["resolved"]
+    assert cli.engines("real") == []
+
+    best = cli.folder / "studies" / "real" / "best.yaml"
+    assert yaml.safe_load(best.read_text())["model"] == str(model)
+    port = free_port()
+    server = subprocess.Popen(
+        [
+            PYTHON,
+            "-m",
+            "vllm.entrypoints.openai.api_server",
+            "--config",
+            best,
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+        ],
+        env={**os.environ, **ENVIRONMENT},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        cli.wait_for(lambda: answers(port) or server.poll() is not None, "the server of best.yaml", 300)
+        assert server.poll() is None
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+def answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2) as response:
+            return bool(response.status == 200)
+    except OSError:
+        time.sleep(0.5)
+        return False
