@@ -2,13 +2,15 @@
 
 Behaviour comes as JSON in FAKE_VLLM: ``log`` (a file printed at the start), ``exit`` (code, before serving), ``child``
 (``session``: stays in the session, ``stray``: makes its own; both ignore SIGTERM), ``ready_after`` (seconds), ``bind``
-(false: never listens), ``die_after`` (requests, then exit with ``die_code``), ``ignore_term``, ``print`` (a line).
+(false: never listens), ``spawn`` (starts a worker that
+exits with this code), ``die_after`` (requests, then exit with ``die_code``), ``ignore_term``, ``print`` (a line).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import signal
 import sys
@@ -43,12 +45,24 @@ def main() -> None:
     say(behaviour.get("print", "INFO 11-30 12:00:00 [api_server.py:1] vLLM API server version 0.99.0"))
     if "child" in behaviour and os.fork() == 0:
         stubborn(stray=behaviour["child"] == "stray")
+    if "spawn" in behaviour:
+        os.environ["SET_AFTER_THE_START"] = "yes"
+        worker = multiprocessing.get_context("spawn").Process(target=work, args=(behaviour["spawn"],), daemon=True)
+        worker.start()
+        worker.join()
+        say(f"the worker ended with {worker.exitcode}")
     if "exit" in behaviour:
         sys.exit(behaviour["exit"])
     time.sleep(behaviour.get("ready_after", 0.0))
     if not behaviour.get("bind", True):
         time.sleep(3600)
     serve(arguments, behaviour)
+
+
+def work(code: int) -> None:
+    say(f"worker {os.getpid()} of session {os.getsid(0)} sees {os.environ.get('SET_AFTER_THE_START')}")
+    say(f"preloaded: {'torch' in sys.modules}")
+    sys.exit(code)
 
 
 def stubborn(*, stray: bool) -> None:

@@ -70,6 +70,9 @@ def preload() -> dict[str, object]:
             importlib.import_module(module)
         except Exception as error:  # whatever a version lacks it imports later by itself
             missing.append(f"{module}: {error!r}")
+    with contextlib.suppress(Exception):
+        # It finds its place in memory by the environment, which every engine changes.
+        importlib.import_module("setproctitle").getproctitle()
     if torch.cuda.is_initialized():
         raise RuntimeError("importing vLLM initialised CUDA")
     gc.collect()
