@@ -9,7 +9,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -24,6 +24,7 @@ from autotune.load import HttpLoadGenerator, warm_up
 from autotune.load.preflight import inspect_server
 from autotune.load.sweep import LevelResult, Sending, find_capacity, run_levels
 from autotune.spec import Endpoint, LoadLevel, Metric, Slo, Workload
+from autotune.spec.study import validated
 from autotune.stats import CapacityEstimate
 
 EXAMPLES = """
@@ -34,6 +35,8 @@ Examples:
   autotune bench --model qwen3-4b --rate 1 --rate 2 --rate 4 --workload rag --csv requests.csv
 
   autotune bench --concurrency 16 --endpoint chat --input-tokens 512 --output-tokens 64:192 --json
+
+  autotune bench --dataset mooncake.jsonl --replay --duration 10m
 
   autotune bench --capacity --slo-ttft-p99 500ms --slo-tpot-p99 25ms
 """
@@ -85,6 +88,23 @@ def bench(
     workload: Annotated[str | None, typer.Option(help="Named workload or a YAML file. [default: chat]")] = None,
     input_tokens: Annotated[str | None, typer.Option(help="Prompt length: 512, or 256:768 for uniform.")] = None,
     output_tokens: Annotated[str | None, typer.Option(help="Answer length: 256, or 128:384 for uniform.")] = None,
+    dataset: Annotated[
+        Path | None, typer.Option(help="Prompts (JSONL, ShareGPT) or a trace (Mooncake, BurstGPT, Azure).")
+    ] = None,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Send the dataset's requests in the pattern of its times.")
+    ] = False,
+    burstiness: Annotated[
+        float | None, typer.Option(min=0.01, help="Gaps between arrivals: 1 Poisson, below burstier, inf constant.")
+    ] = None,
+    ramp: Annotated[str | None, typer.Option(help="Let the rate grow to its full value within this time.")] = None,
+    shared_prefix: Annotated[
+        str | None, typer.Option(help="Tokens that prompts share: 1024, or 1024x8 for 8 different beginnings.")
+    ] = None,
+    turns: Annotated[str | None, typer.Option(help="Turns of a conversation: 4, or 2:6.")] = None,
+    think_time: Annotated[
+        str | None, typer.Option(help="Mean time between an answer and the user's next request.")
+    ] = None,
     slo_p99: Annotated[str | None, typer.Option("--slo-p99", help="Limit on the P99 latency, e.g. 10s.")] = None,
     slo_ttft_p99: Annotated[
         str | None, typer.Option("--slo-ttft-p99", help="Limit on the P99 time to first token.")
@@ -116,11 +136,20 @@ def bench(
         input_tokens=input_tokens,
         output_tokens=output_tokens,
     )
-    traffic = build_workload(options)
-    if endpoint is not None:
-        traffic = traffic.model_copy(update={"endpoint": endpoint})
+    changes: dict[str, object] = {
+        "endpoint": endpoint,
+        "dataset": None if dataset is None else {"path": dataset, "replay": replay},
+        "burstiness": burstiness,
+        "ramp": None if ramp is None else {"seconds": ramp},
+        "shared_prefix": None if shared_prefix is None else _shared_prefix(shared_prefix),
+        "turns": turns,
+        "think_time": think_time,
+    }
+    traffic = _traffic(options, {key: value for key, value in changes.items() if value is not None})
+    if replay and traffic.dataset is None:
+        raise UsageError("--replay needs a trace.", "Add --dataset FILE.")
     slo = build_slo(options) if slo_p99 or slo_ttft_p99 or slo_tpot_p99 else None
-    levels = _levels(rate or [], concurrency or [], capacity=capacity)
+    levels = _levels(rate or [], concurrency or [], traffic, capacity=capacity)
     if capacity and slo is None:
         raise UsageError("--capacity needs an objective.", "Add one, e.g. --slo-p99 10s.")
     if requests is not None and requests < 1:
@@ -208,13 +237,33 @@ def _interrupts(display: BenchDisplay) -> Iterator[None]:
         loop.remove_signal_handler(signal.SIGINT)
 
 
-def _levels(rates: list[str], concurrencies: list[str], *, capacity: bool) -> tuple[LoadLevel, ...]:
+def _traffic(options: StudyOptions, changes: dict[str, object]) -> Workload:
+    """The workload with what the command line changes of it."""
+    if "dataset" in changes:
+        if options.workload is not None or options.input_tokens is not None:
+            raise UsageError("--dataset brings its own prompts.", "Leave --workload and --input-tokens out.")
+        dataset = {**cast("dict[str, object]", changes["dataset"]), "output_tokens": options.output_tokens}
+        return validated(Workload, {**changes, "dataset": dataset})
+    workload = build_workload(options)
+    if not changes:
+        return workload
+    return validated(Workload, {**workload.model_dump(), "name": "custom", "description": "", **changes})
+
+
+def _shared_prefix(text: str) -> dict[str, int]:
+    tokens, _, groups = text.partition("x")
+    return {"tokens": _whole(tokens, "--shared-prefix"), "groups": _whole(groups or "1", "--shared-prefix")}
+
+
+def _levels(rates: list[str], concurrencies: list[str], workload: Workload, *, capacity: bool) -> tuple[LoadLevel, ...]:
     """The levels of a sweep, in the order given."""
     given = [part for text in rates for part in text.split(",")], [p for text in concurrencies for p in text.split(",")]
     if given[0] and given[1]:
         raise UsageError("--rate and --concurrency: a level has one of them.", "Give one kind only.")
     if capacity and (given[0] or given[1]):
         raise UsageError("--capacity chooses the rates itself.", "Leave --rate and --concurrency out.")
+    if not (capacity or given[0] or given[1]) and workload.dataset is not None and workload.dataset.replay:
+        return (LoadLevel.open(workload.dataset.load().rate),)
     if not (capacity or given[0] or given[1]):
         raise UsageError("no load is given.", "Add --rate 5, --concurrency 16, or --capacity with an SLO.")
     return tuple(

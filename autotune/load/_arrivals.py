@@ -12,6 +12,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from autotune.spec import Ramp
+from autotune.spec.dataset import Dataset
+
 _PAGE = 512
 
 
@@ -30,3 +33,35 @@ def unit_arrivals(seed: int, stream: str, burstiness: float) -> Iterator[float]:
         times = now + np.cumsum(gaps)
         now = float(times[-1])
         yield from times.tolist()
+
+
+def ramped(times: Iterator[float], ramp: Ramp) -> Iterator[float]:
+    """Arrivals whose rate grows linearly from a share of it to all of it, then stays.
+
+    Args:
+        times: arrivals at the full rate.
+        ramp: with its ``seconds`` and the share at its start.
+    """
+    start, span = ramp.start, ramp.seconds
+    through = span * (1 + start) / 2
+    growth = (1 - start) / span
+    for time in times:
+        if time >= through:
+            yield span + time - through
+        elif growth == 0:
+            yield time
+        else:
+            # Inverse of the integral of the rate: start * t + growth * t^2 / 2 = time.
+            yield (math.sqrt(start * start + 2 * growth * time) - start) / growth
+
+
+def replayed(dataset: Dataset, rate: float) -> Iterator[float]:
+    """Arrivals in the pattern of a trace, stretched so that their mean rate is ``rate``; over again at its end."""
+    stretch = dataset.rate / rate
+    times = [row.at or 0.0 for row in dataset.rows]
+    period = times[-1] + 1 / dataset.rate
+    lap = 0
+    while True:
+        for time in times:
+            yield (lap * period + time) * stretch
+        lap += 1

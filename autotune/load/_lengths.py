@@ -23,4 +23,6 @@ def lengths(spec: LengthSpec, generator: np.random.Generator) -> Iterator[int]:
                 page = generator.normal(spec.location, spec.spread, _PAGE)
             case LengthKind.LOGNORMAL:
                 page = spec.location * np.exp(spec.spread * generator.standard_normal(_PAGE))
+            case LengthKind.FILE:
+                page = generator.choice(np.asarray(spec.values, dtype=float), _PAGE)
         yield from np.clip(np.rint(page), spec.low, spec.high).astype(int).tolist()

@@ -40,10 +40,14 @@ class Turn(TypedDict):
 
 
 class Job(TypedDict):
-    """A conversation (usually of one turn); ``at`` wall seconds after the start, None in a closed loop."""
+    """A conversation (usually of one turn); ``at`` wall seconds after the start, None in a closed loop.
+
+    ``think`` wall seconds pass after it before a user of a closed loop begins the next one.
+    """
 
     at: float | None
     turns: list[Turn]
+    think: float
 
 
 class Setup(TypedDict):
@@ -64,7 +68,6 @@ class RunOrder(TypedDict):
     endpoint: str
     users: int | None
     timeout: float
-    think: float
     ignore_eos: bool
 
 

@@ -149,7 +149,6 @@ class _Run:
                     "endpoint": plan.workload.endpoint,
                     "users": users,
                     "timeout": plan.request_timeout / self._clock.scale,
-                    "think": 0.0,
                     "ignore_eos": plan.workload.ignore_eos,
                 }
             )

@@ -138,6 +138,8 @@ def draw_lengths(spec: LengthSpec, count: int, random: np.random.Generator) -> N
             drawn = random.normal(spec.location, spec.spread, count)
         case LengthKind.LOGNORMAL:
             drawn = spec.location * np.exp(spec.spread * random.standard_normal(count))
+        case LengthKind.FILE:
+            drawn = random.choice(np.asarray(spec.values, dtype=np.float64), count)
     return np.clip(np.rint(drawn), spec.low, spec.high).astype(np.int64)
 
 

@@ -5,12 +5,13 @@ from autotune.spec.length import LengthKind, LengthSpec
 from autotune.spec.load import LoadLevel, Loop
 from autotune.spec.slo import Metric, Slo, SloTarget
 from autotune.spec.study import Budget, EngineChoice, SamplerChoice, StudySpec
-from autotune.spec.workload import Endpoint, Workload
+from autotune.spec.workload import DatasetSpec, Endpoint, Ramp, SharedPrefix, Workload
 
 __all__ = [
     "ArgumentValue",
     "Arguments",
     "Budget",
+    "DatasetSpec",
     "Endpoint",
     "EngineChoice",
     "LengthKind",
@@ -18,7 +19,9 @@ __all__ = [
     "LoadLevel",
     "Loop",
     "Metric",
+    "Ramp",
     "SamplerChoice",
+    "SharedPrefix",
     "Slo",
     "SloTarget",
     "StudySpec",

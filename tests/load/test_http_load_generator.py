@@ -146,6 +146,20 @@ async def test_the_chat_endpoint(golden: Golden) -> None:
     assert [(r.succeeded, r.output_tokens, r.chunks) for r in run.records] == [(True, 6, 6)] * 4
 
 
+async def test_a_conversation_sends_what_was_said_before_and_waits(golden: Golden) -> None:
+    workload = Workload(endpoint=Endpoint.CHAT, input_tokens=5, output_tokens=4, turns=3, think_time=0.02)
+    for level in (LoadLevel.closed(2), LoadLevel.open(30)):
+        golden.record()
+        run = await send(golden.target(), plan(level, 6, workload=workload))
+        assert all(record.succeeded for record in run.records)
+        by_index = sorted(run.records, key=lambda record: record.index)
+        for first, second, third in (by_index[:3], by_index[3:]):
+            assert first.input_tokens < second.input_tokens < third.input_tokens
+            assert second.scheduled >= first.finished
+            assert third.scheduled >= second.finished
+        assert len(golden.record()) == 6
+
+
 @pytest.mark.parametrize(
     ("model", "kind", "words"),
     [

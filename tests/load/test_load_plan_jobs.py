@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from itertools import islice, pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from autotune.load._arrivals import random_stream, unit_arrivals
 from autotune.load._body import token_ids, words
 from autotune.load._jobs import plan_jobs
 from autotune.load._lengths import lengths
+from autotune.load._wire import Job
 from autotune.spec import LengthSpec, LoadLevel, Workload
 
 
@@ -85,3 +88,92 @@ def test_token_ids_stay_within_the_vocabulary_and_away_from_its_ends(vocabulary:
 
 def test_words_are_as_many_as_asked() -> None:
     assert len(words([[5, 100], [7, 20]]).split()) == 120
+
+
+def jobs_of(workload: Workload, level: LoadLevel | None = None, requests: int = 40, seed: int = 1) -> list[Job]:
+    order = LoadPlan(level or LoadLevel.open(2), workload, seed, "s", requests, 1e9, 60)
+    return list(plan_jobs(order, 1.0))
+
+
+def test_conversations_keep_the_rate_of_requests() -> None:
+    workload = Workload(input_tokens=10, output_tokens=10, turns="2:4", think_time=5.0)
+    jobs = jobs_of(workload, LoadLevel.open(6), 3000)
+    assert sum(len(job["turns"]) for job in jobs) == 3000
+    assert [turn["index"] for job in jobs for turn in job["turns"]] == list(range(3000))
+    assert 3000 / (jobs[-1]["at"] or 1) == pytest.approx(6, rel=0.1)
+    waits = [turn["wait"] for job in jobs for turn in job["turns"][1:]]
+    assert np.mean(waits) == pytest.approx(5, rel=0.1)
+    assert {turn["wait"] for job in jobs for turn in job["turns"][:1]} == {0.0}
+    assert all("words" in turn["prompt"] for job in jobs for turn in job["turns"])
+
+
+def test_shared_prefixes_are_common_to_all_streams_and_the_rest_is_not() -> None:
+    workload = Workload.model_validate(
+        {"input_tokens": 10, "output_tokens": 10, "shared_prefix": {"tokens": 100, "groups": 3}}
+    )
+    first, second = (
+        [tuple(map(tuple, job["turns"][0]["prompt"]["tokens"])) for job in plan_jobs(order, 1.0)]
+        for order in (LoadPlan(LoadLevel.open(1), workload, 1, stream, 60, 1e9, 60) for stream in ("a", "b"))
+    )
+    assert {spans[0] for spans in first} == {spans[0] for spans in second}
+    assert len({spans[0] for spans in first}) == 3
+    assert not {spans[1] for spans in first} & {spans[1] for spans in second}
+    assert workload.longest_sequence == 120
+
+
+def test_a_ramp_grows_to_the_full_rate_and_then_is_the_same_stream() -> None:
+    plain = Workload(input_tokens=1, output_tokens=1, burstiness=math.inf)
+    growing = Workload.model_validate({**plain.model_dump(), "ramp": {"seconds": "100s", "start": 0.2}})
+    times = np.array([job["at"] for job in jobs_of(growing, LoadLevel.open(2), 500)])
+    counts, _ = np.histogram(times, bins=[0, 10, 90, 100, 110, 120])
+    assert counts[0] == pytest.approx(2 * 10 * 0.24, abs=1.5)
+    assert counts[2] == pytest.approx(2 * 10 * 0.96, abs=1.5)
+    assert counts[3] == pytest.approx(20, abs=1)
+    assert (times <= 100).sum() == pytest.approx(2 * 100 * 0.6, abs=1)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.jsonl"
+    rows = [
+        {"timestamp": 0, "input_length": 1100, "output_length": 5, "hash_ids": [7, 8, 9]},
+        {"timestamp": 1000, "input_length": 600, "output_length": 6, "hash_ids": [7, 10]},
+        {"timestamp": 4000, "input_length": 1300, "output_length": 7, "hash_ids": [7, 8]},
+    ]
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    return path
+
+
+def test_a_replay_keeps_pattern_lengths_and_shared_blocks(trace: Path) -> None:
+    workload = Workload.model_validate({"dataset": {"path": trace, "replay": True}})
+    level = LoadLevel.open(workload.dataset.load().rate if workload.dataset else 1)
+    jobs = jobs_of(workload, level, 6)
+    assert [job["at"] for job in jobs] == pytest.approx([0, 1, 4, 6, 7, 10])
+    doubled = jobs_of(workload, LoadLevel.open(2 * (level.rate or 0)), 6)
+    assert [job["at"] for job in doubled] == pytest.approx([0, 0.5, 2, 3, 3.5, 5])
+    spans = [job["turns"][0]["prompt"]["tokens"] for job in jobs[:3]]
+    assert spans[0] == [[7, 512], [8, 512], [9, 76]]
+    assert spans[1] == [[7, 512], [10, 88]]
+    assert spans[2][:2] == [[7, 512], [8, 512]]
+    assert spans[2][2][1] == 1300 - 1024
+    assert [job["turns"][0]["output"] for job in jobs[:3]] == [5, 6, 7]
+
+
+def test_rows_come_in_an_order_of_the_streams_own_each_once_before_any_again(trace: Path) -> None:
+    workload = Workload.model_validate({"dataset": {"path": trace, "output_tokens": 99}})
+    lengths_sent = [job["turns"][0]["input"] for job in jobs_of(workload, requests=6)]
+    assert sorted(lengths_sent[:3]) == sorted(lengths_sent[3:]) == [600, 1100, 1300]
+    assert {job["turns"][0]["output"] for job in jobs_of(workload)} == {99}
+    orders = {tuple(j["turns"][0]["input"] for j in jobs_of(workload, seed=s, requests=3)) for s in range(20)}
+    assert len(orders) > 2
+
+
+def test_text_of_a_dataset_is_sent_as_messages_turn_by_turn(tmp_path: Path) -> None:
+    path = tmp_path / "sharegpt.json"
+    said = [("human", "one"), ("gpt", "answer"), ("human", "two"), ("gpt", "answer"), ("human", "three"), ("gpt", "x")]
+    path.write_text(json.dumps([{"conversations": [{"from": who, "value": text} for who, text in said]}]))
+    (job,) = jobs_of(Workload.model_validate({"dataset": str(path), "turns": 2}), requests=2)
+    assert [turn["prompt"] for turn in job["turns"]] == [
+        {"messages": [{"role": "user", "content": "one"}]},
+        {"text": "two"},
+    ]
