@@ -68,7 +68,7 @@ def select_engine(
     seed: int,
     study: str,
     expected_tokens_per_s: float,
-    shortest_limit_s: float,
+    shortest_time_s: float,
 ) -> EngineSelection:
     """The engine that a study will use.
 
@@ -87,19 +87,19 @@ def select_engine(
                 )
             engine = VllmEngine(installation, device_uuid=None if device is None else device.uuid, study=study)
             return EngineSelection(engine, device, 1.0, f"vLLM {installation.version}", tuple(installation.command))
-    scale = time_scale or simulation_scale(expected_tokens_per_s, shortest_limit_s)
+    scale = time_scale or simulation_scale(expected_tokens_per_s, shortest_time_s)
     why = f"no {gpu.title} with a vLLM here" if choice is EngineChoice.AUTO else "as asked"
     return EngineSelection(SimulatedEngine(gpu, clock=WallClock(scale), seed=seed, study=study), None, scale, why)
 
 
-def simulation_scale(expected_tokens_per_s: float, shortest_limit_s: float) -> float:
+def simulation_scale(expected_tokens_per_s: float, shortest_time_s: float) -> float:
     """How many times faster than real the simulated engine runs.
 
     As fast as two cores carry its tokens, and no faster than this machine's delays of some milliseconds, which
-    the scale multiplies, stay small against the shortest limit of the objective.
+    the scale multiplies, stay small against the times that are measured.
     """
     by_tokens = SIMULATED_TOKENS_PER_WALL_SECOND / max(expected_tokens_per_s, 1.0)
-    by_delay = TOLERATED_SHARE * shortest_limit_s / MACHINE_DELAY_S
+    by_delay = TOLERATED_SHARE * shortest_time_s / MACHINE_DELAY_S
     return max(1.0, min(FASTEST_SCALE, by_tokens, by_delay))
 
 

@@ -54,8 +54,9 @@ def expected_tokens_per_s(gpu: Gpu, model: ModelShape, spec: StudySpec) -> float
     return rate * spec.workload.output_tokens.mean
 
 
-def shortest_limit_s(spec: StudySpec) -> float:
-    """The tightest limit on a latency or a time to first token, s; for a limit per token, that of a whole answer."""
-    return min(
-        t.limit_s * (spec.workload.output_tokens.mean if t.metric is Metric.TPOT else 1.0) for t in spec.slo.targets
-    )
+def shortest_time_s(gpu: Gpu, model: ModelShape, spec: StudySpec) -> float:
+    """The shortest time that is measured, s: the tightest limit, or an answer on an engine that is otherwise idle."""
+    output = spec.workload.output_tokens.mean
+    alone = output * _decode_step_s(gpu, model, 1, spec.workload.input_tokens.mean + output / 2)
+    limits = (t.limit_s * (output if t.metric is Metric.TPOT else 1.0) for t in spec.slo.targets)
+    return min(alone, *limits)

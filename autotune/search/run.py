@@ -20,7 +20,7 @@ from autotune.search.feasibility import Judge
 from autotune.search.folder import StudyFolder
 from autotune.search.identity import refuse_changes, study_identity
 from autotune.search.plumbing import DashboardPages, Keeper, circumstances_of, trial_setup
-from autotune.search.prediction import expected_tokens_per_s, predicted_rate, shortest_limit_s
+from autotune.search.prediction import expected_tokens_per_s, predicted_rate, shortest_time_s
 from autotune.search.record import OptunaRecord
 from autotune.search.sampler import sampler_factory
 from autotune.search.study import StudyRun
@@ -74,7 +74,7 @@ def prepare_study(spec: StudySpec, options: SearchOptions) -> PreparedStudy:
         seed=spec.seed,
         study=spec.name,
         expected_tokens_per_s=expected_tokens_per_s(gpu, model, spec),
-        shortest_limit_s=shortest_limit_s(spec),
+        shortest_time_s=shortest_time_s(gpu, model, spec),
     )
     engine = selection.engine
     space = build_space(
