@@ -19,8 +19,8 @@ class GpuCalibration(BaseModel):
     """Measured or assumed constants of the physics models; each file says which and from where.
 
     Shares are fractions of the data sheet's peak; times are seconds, memory GiB. The defaults of what the host and
-    vLLM's code decide are those of vLLM 0.24 on the machine of ``benchmarks/data/h200_qwen3_4b.csv``, fitted to one
-    half of its rows by ``benchmarks/simulator_fidelity.py``, which judges them by the other half.
+    vLLM's code decide are those of vLLM 0.24 on the machine of ``benchmarks/data/h200_qwen3_4b.csv``, fitted by
+    ``benchmarks/simulator_fidelity.py`` to one half of the rows measured there and judged by the other half.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -31,19 +31,19 @@ class GpuCalibration(BaseModel):
     """Share of the memory bandwidth that reading weights in a decode step reaches."""
     attention_bandwidth_efficiency: float = Field(default=0.65, gt=0, le=1)
     """Share of the memory bandwidth that reading the KV cache reaches."""
-    fp8_attention_share: float = Field(default=0.67, gt=0, le=1)
+    fp8_attention_share: float = Field(default=0.8, gt=0, le=1)
     """Bandwidth that decode attention reaches on an 8-bit KV cache, as a share of that on a 16-bit one."""
     attention_efficiency: float = Field(default=0.35, gt=0, le=1)
     """Share of the peak matrix rate that prefill attention reaches."""
-    step_overhead_s: float = Field(default=1.7e-3, ge=0)
+    step_overhead_s: float = Field(default=1.6e-3, ge=0)
     """Host time of the engine core per step: schedule, prepare inputs, collect outputs."""
-    eager_overhead_per_layer_s: float = Field(default=7.6e-4, ge=0)
+    eager_overhead_per_layer_s: float = Field(default=7.3e-4, ge=0)
     """Launch time per layer without compilation."""
-    sequence_overhead_s: float = Field(default=1.4e-5, ge=0)
+    sequence_overhead_s: float = Field(default=2.5e-5, ge=0)
     """Host time of the engine core per sequence and step."""
-    output_overhead_s: float = Field(default=3.5e-5, ge=0)
+    output_overhead_s: float = Field(default=5.2e-5, ge=0)
     """API server time per streamed chunk."""
-    token_overhead_s: float = Field(default=3.4e-5, ge=0)
+    token_overhead_s: float = Field(default=5.5e-5, ge=0)
     """API server time per output token, whether it shares a chunk with others or not."""
     sampling_bandwidth_efficiency: float = Field(default=0.5, gt=0, le=1)
     """Share of the memory bandwidth that sampling over the logits reaches."""
@@ -53,13 +53,13 @@ class GpuCalibration(BaseModel):
     """Latency of one all-reduce between GPUs of one host."""
     roofline_sharpness: float = Field(default=4.0, ge=1)
     """Exponent of the smooth maximum of memory and compute time; a large one is a hard corner."""
-    graph_overhead_per_layer_s: float = Field(default=4.4e-5, ge=0)
+    graph_overhead_per_layer_s: float = Field(default=4.2e-5, ge=0)
     """Gaps between kernels on the GPU, per layer and step."""
-    piecewise_overhead_per_layer_s: float = Field(default=1.5e-4, ge=0)
+    piecewise_overhead_per_layer_s: float = Field(default=1.7e-4, ge=0)
     """Launch time per layer with piecewise graphs: attention is launched between them."""
-    compiled_overhead_per_layer_s: float = Field(default=6.1e-4, ge=0)
+    compiled_overhead_per_layer_s: float = Field(default=5.1e-4, ge=0)
     """Launch time per layer of a compiled step that is too large for any graph."""
-    request_overhead_s: float = Field(default=3e-3, ge=0)
+    request_overhead_s: float = Field(default=2.6e-3, ge=0)
     """API server time to take in one request."""
     prompt_token_overhead_s: float = Field(default=4e-7, ge=0)
     """API server time per prompt token."""
