@@ -22,6 +22,7 @@ from autotune.cli.search import EXAMPLES as SEARCH_EXAMPLES
 from autotune.cli.search import search
 from autotune.cli.serve import chat, serve
 from autotune.cli.studies import compare, show, studies
+from autotune.cli.verify import verify
 
 app = typer.Typer(
     name="autotune",
@@ -56,7 +57,22 @@ def _global(
 
 
 app.command(epilog=SEARCH_EXAMPLES)(search)
-for _command in (bench, serve, chat, export, report, dashboard, studies, show, compare, gpus, models, diagnose, doctor):
+for _command in (
+    bench,
+    verify,
+    serve,
+    chat,
+    export,
+    report,
+    dashboard,
+    studies,
+    show,
+    compare,
+    gpus,
+    models,
+    diagnose,
+    doctor,
+):
     app.command()(_command)
 app.add_typer(spaces_app, name="spaces")
 

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from autotune.catalog import Gpu, ModelShape
-from autotune.spec import Arguments, Metric, StudySpec
+from autotune.simulator.arguments import CommandLineError
+from autotune.simulator.engine_model import StartError, build_engine_model
+from autotune.simulator.long_run import LongRuns
+from autotune.simulator.options import ConfigError
+from autotune.spec import Arguments, Metric, Slo, StudySpec, Workload
 
 GUESSED_CONCURRENCY_LIMIT = 256
+GUESS_REQUESTS = 500
+"""Requests of the virtual runs behind a guess: some tenths of a second of CPU time."""
+GUESS_PRECISION = 0.05
 
 
 def _decode_step_s(gpu: Gpu, model: ModelShape, concurrency: float, context: float) -> float:
@@ -18,21 +25,21 @@ def _decode_step_s(gpu: Gpu, model: ModelShape, concurrency: float, context: flo
     return weights + cache + calibration.step_overhead_s + concurrency * calibration.sequence_overhead_s
 
 
-def predicted_rate(gpu: Gpu, model: ModelShape, spec: StudySpec, arguments: Arguments) -> float | None:
+def closed_form_rate(gpu: Gpu, model: ModelShape, workload: Workload, slo: Slo, arguments: Arguments) -> float:
     """Rate (req/s) at which requests in flight would take about two thirds of the objective on the latency.
 
     By Little's law from the largest concurrency whose decode steps are quick enough.
     """
-    output = spec.workload.output_tokens.mean
-    context = spec.workload.input_tokens.mean + output / 2
+    output = workload.output_tokens.mean
+    context = workload.input_tokens.mean + output / 2
     limits = [
         t.limit_s / (1 if t.metric is Metric.TPOT else output)
-        for t in spec.slo.targets
+        for t in slo.targets
         if t.metric in (Metric.LATENCY, Metric.TPOT)
     ]
     step_limit = 0.67 * min(limits) if limits else 0.05
     highest = int(arguments.get("max-num-seqs", GUESSED_CONCURRENCY_LIMIT))
-    compute = 2e-12 * model.parameters * spec.workload.input_tokens.mean / _prefill_tflops(gpu)
+    compute = 2e-12 * model.parameters * workload.input_tokens.mean / _prefill_tflops(gpu)
     best = 0.0
     for concurrency in range(1, highest + 1):
         step = _decode_step_s(gpu, model, concurrency, context)
@@ -43,6 +50,21 @@ def predicted_rate(gpu: Gpu, model: ModelShape, spec: StudySpec, arguments: Argu
     return best or 0.2 / (output * _decode_step_s(gpu, model, 1, context))
 
 
+def predicted_rate(gpu: Gpu, model: ModelShape, spec: StudySpec, arguments: Arguments) -> float | None:
+    """Capacity (req/s) of short runs in virtual time; by the closed form where these say nothing.
+
+    They say nothing when the engine would not start, and when the objective never holds: a real engine may be faster
+    than its model.
+    """
+    guess = closed_form_rate(gpu, model, spec.workload, spec.slo, arguments)
+    try:
+        engine = build_engine_model(gpu, model, arguments)
+    except (CommandLineError, ConfigError, StartError):
+        return guess
+    runs = LongRuns(spec.workload, spec.slo, requests=GUESS_REQUESTS, seed=spec.seed)
+    return runs.capacity(engine, guess, precision=GUESS_PRECISION) or guess
+
+
 def _prefill_tflops(gpu: Gpu) -> float:
     peak = gpu.tflops.get("bf16") or gpu.tflops.get("fp16") or max(gpu.tflops.values())
     return peak * gpu.calibration.prefill_efficiency
@@ -50,8 +72,7 @@ def _prefill_tflops(gpu: Gpu) -> float:
 
 def expected_tokens_per_s(gpu: Gpu, model: ModelShape, spec: StudySpec) -> float:
     """Output tok/s near the capacity, for choosing the simulated engine's speed."""
-    rate = predicted_rate(gpu, model, spec, {}) or 1.0
-    return rate * spec.workload.output_tokens.mean
+    return closed_form_rate(gpu, model, spec.workload, spec.slo, {}) * spec.workload.output_tokens.mean
 
 
 def shortest_time_s(gpu: Gpu, model: ModelShape, spec: StudySpec) -> float:

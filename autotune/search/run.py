@@ -19,10 +19,11 @@ from autotune.search.events import StudyObserver
 from autotune.search.feasibility import Judge
 from autotune.search.folder import StudyFolder
 from autotune.search.identity import refuse_changes, study_identity
-from autotune.search.plumbing import DashboardPages, Keeper, circumstances_of, trial_setup
+from autotune.search.keeper import DashboardPages, Keeper, circumstances_of
 from autotune.search.prediction import expected_tokens_per_s, predicted_rate, shortest_time_s
 from autotune.search.record import OptunaRecord
 from autotune.search.sampler import sampler_factory
+from autotune.search.setup import TrialEvents, trial_setup
 from autotune.search.study import StudyRun
 from autotune.space import build_space
 from autotune.spec import StudySpec
@@ -145,7 +146,7 @@ def run_prepared(prepared: PreparedStudy, observer: StudyObserver, pages: Dashbo
             record.set_attribute(_CREATED, context.created)
         keeper = Keeper(store, context, record, circumstances_of(context, prepared.selection), pages)
         keeper.end_orphans(observer)
-        runner = TrialRunner(trial_setup(context, prepared.selection, keeper), keeper.events(observer))
+        runner = TrialRunner(trial_setup(context, prepared.selection, keeper), TrialEvents(observer))
         run = StudyRun(context, record, runner, observer, keeper.keep_trial)
         try:
             return _run_interruptibly(run)

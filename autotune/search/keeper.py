@@ -1,20 +1,15 @@
-"""Connects trials with what keeps them: the store, the orphan finder, the displays."""
+"""Keeps what trials produce: the store, and the dashboard's notes, pictures and files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Protocol
 
-from autotune.base.clock import WallClock
-from autotune.catalog import ModelShape
-from autotune.engine import EngineKind, Failure, RunningEngine, SimulatedEngine, end_orphan, find_orphans
-from autotune.load.api import LoadGenerator, LoadPlan, LoadProgress, Target
-from autotune.load.generator import HttpLoadGenerator
+from autotune.engine import Failure, end_orphan, find_orphans
 from autotune.search.context import StudyContext
 from autotune.search.engines import EngineSelection
-from autotune.search.events import ProbeProgress, StudyObserver
+from autotune.search.events import StudyObserver
 from autotune.search.record import OptunaRecord
 from autotune.store import (
     Circumstances,
@@ -26,89 +21,7 @@ from autotune.store import (
     TrialRecord,
 )
 from autotune.store.result import Outcome, ProbeDocument, StudyDocument, TrialDocument
-from autotune.telemetry import Device, EngineMetricsDevice, HostDevice, NvmlDevice, process_tree
-from autotune.trial import TrialOrder, TrialSetup
-
-GPU_LOAD_PROCESSES = 4
-LOAD_PROCESSES = 1
-"""One process sends some 25,000 chunks a second, beyond what one GPU answers."""
-
-
-def engine_devices(running: RunningEngine, selection: EngineSelection) -> Sequence[Device]:
-    """What is watched while probes run."""
-    devices: list[Device] = [EngineMetricsDevice(running.url), HostDevice((running.process_id,))]
-    device = selection.device
-    if device is not None:
-        devices.insert(0, NvmlDevice(device.uuid or device.index, own_pids=lambda: process_tree(running.process_id)))
-    return devices
-
-
-def trial_setup(context: StudyContext, selection: EngineSelection, keeper: Keeper) -> TrialSetup:
-    """The setup of all trials of a study."""
-    processes = LOAD_PROCESSES if selection.device is None else GPU_LOAD_PROCESSES
-    clock = WallClock(selection.time_scale)
-
-    def make_generator(target: Target) -> LoadGenerator:
-        return HttpLoadGenerator(target, clock, processes=processes)
-
-    return TrialSetup(
-        engine=selection.engine,
-        model=_served_model(context),
-        vocabulary=usable_vocabulary(context.model),
-        workload=context.spec.workload,
-        slo=context.spec.slo,
-        load=context.spec.load,
-        seed=context.spec.seed,
-        make_generator=make_generator,
-        make_devices=lambda running: engine_devices(running, selection),
-        time_scale=selection.time_scale,
-        on_probe=keeper.keep_probe,
-        on_failure=keeper.keep_failure,
-        slower=_slower(context, selection, keeper),
-    )
-
-
-def _slower(context: StudyContext, selection: EngineSelection, keeper: Keeper) -> Callable[[], TrialSetup] | None:
-    if selection.time_scale <= 1.0 or context.engine.kind is not EngineKind.SIMULATED:
-        return None
-    scale = max(1.0, selection.time_scale / 2)
-    engine = SimulatedEngine(context.gpu, clock=WallClock(scale), seed=context.spec.seed, study=context.spec.name)
-    return lambda: trial_setup(context, replace(selection, engine=engine, time_scale=scale), keeper)
-
-
-def usable_vocabulary(model: ModelShape) -> int:
-    """Token ids below which prompts are drawn: the last ids are often padding or control tokens."""
-    return max(2, int(model.vocabulary * 0.95))
-
-
-def _served_model(context: StudyContext) -> str:
-    if context.engine.kind is EngineKind.SIMULATED:
-        return context.spec.model
-    return context.model.repository or context.spec.model
-
-
-@dataclass
-class _TrialEvents:
-    """Passes a trial's events on to the study's observer."""
-
-    observer: StudyObserver
-
-    def phase(self, text: str) -> None:
-        self.observer.phase(text)
-
-    def probe_moved(self, order: TrialOrder, index: int, plan: LoadPlan, progress: LoadProgress, misses: int) -> None:
-        self.observer.probe(
-            ProbeProgress(
-                trial=order.number,
-                index=index,
-                level=str(plan.level),
-                sent=progress.sent,
-                planned=plan.max_requests,
-                finished=len(progress.finished),
-                misses=misses,
-                elapsed=progress.now - progress.started,
-            )
-        )
+from autotune.trial import TrialOrder
 
 
 class DashboardPages(Protocol):
@@ -153,10 +66,6 @@ class Keeper:
                 engine_version=context.engine.version,
             )
         )
-
-    def events(self, observer: StudyObserver) -> _TrialEvents:
-        """What the trial runner reports to."""
-        return _TrialEvents(observer)
 
     def end_orphans(self, observer: StudyObserver) -> None:
         """End engines of this study that a killed run left behind; name those of others."""
