@@ -8,7 +8,7 @@ import json
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.base.errors import EnvironmentProblemError
@@ -144,6 +144,7 @@ def run_prepared(prepared: PreparedStudy, observer: StudyObserver, pages: Dashbo
         if stored is None:
             record.set_attribute(_IDENTITY, json.dumps(identity))
             record.set_attribute(_CREATED, context.created)
+        context = replace(context, created=str(record.attribute(_CREATED)))
         keeper = Keeper(store, context, record, circumstances_of(context, prepared.selection), pages)
         keeper.end_orphans(observer)
         runner = TrialRunner(trial_setup(context, prepared.selection, keeper), TrialEvents(observer))
