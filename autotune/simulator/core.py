@@ -66,6 +66,8 @@ class StepOutput:
 
     due: float
     step: int
+    tokens: int
+    """Tokens of the batch, prompt and output."""
     first_tokens: list[Sequence]
     finished: list[Sequence]
 
@@ -274,7 +276,7 @@ class EngineCore:
                 sequence.first_due = due
         for sequence in plan.finished:
             sequence.finish_due = due
-        self.outbox.append(StepOutput(due, plan.number, plan.first_tokens, plan.finished))
+        self.outbox.append(StepOutput(due, plan.number, plan.tokens, plan.first_tokens, plan.finished))
 
     # -- many steps at once
 

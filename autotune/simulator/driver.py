@@ -149,7 +149,7 @@ class EngineDriver:
             self._streaming.pop(choice.sequence.id, None)
             if choice.sequence.state not in {State.FINISHED, State.ABORTED}:
                 self.core.abort(choice.sequence)
-                self._metrics.success["abort"] += 1
+                self._metrics.finished["abort"] += 1
 
     # -- the loop
 
@@ -209,9 +209,9 @@ class EngineDriver:
         while outbox and outbox[0].due <= limit and not (self.dead or self._hung):
             output = outbox.popleft()
             self._visible_step = output.step
+            self._metrics.observe_output(output)
             if output.first_tokens or output.finished:
                 self._note_lag(output.due)
-                self._metrics.observe_output(output)
                 self._deliver_edges(output)
         now = limit
         if self._streaming and now - self._last_merge >= self._merge_gap() * self._clock.scale:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import time
 from collections.abc import Mapping
-from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
 
 from autotune.simulator.core import EngineCore, StepOutput
 from autotune.simulator.engine_model import EngineModel
+from autotune.simulator.exposition import Histogram, counter_lines, escaped, gauge_lines
 from autotune.simulator.sequence import Sequence
 
 _TTFT = (
@@ -23,41 +22,24 @@ _LATENCY = (
     1920.0, 7680.0,
 )  # fmt: skip
 _TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
-
-
-@dataclass(slots=True)
-class Histogram:
-    """Counts by bucket."""
-
-    name: str
-    help: str
-    bounds: Seq[float]
-    counts: list[int] = field(default_factory=list)
-    total: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.counts = [0] * (len(self.bounds) + 1)
-
-    def observe(self, value: float) -> None:
-        """Count one value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-    def lines(self, labels: str) -> list[str]:
-        """The exposition of this histogram."""
-        out = [f"# HELP {self.name} {self.help}", f"# TYPE {self.name} histogram"]
-        running = 0
-        for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
-            running += count
-            le = "+Inf" if bound == float("inf") else str(float(bound))
-            out.append(f'{self.name}_bucket{{{labels},le="{le}"}} {float(running)}')
-        out += [f"{self.name}_count{{{labels}}} {float(running)}", f"{self.name}_sum{{{labels}}} {self.total}"]
-        return out
-
-
-def _round_buckets(highest: int) -> tuple[float, ...]:
-    bounds = [m * 10**e for e in range(9) for m in (1, 2, 5)]
-    return tuple(float(bound) for bound in bounds if bound <= highest)
+_HISTOGRAMS: Mapping[str, tuple[str, tuple[float, ...] | None]] = {
+    "time_to_first_token_seconds": ("Histogram of time to first token in seconds.", _TTFT),
+    "inter_token_latency_seconds": ("Histogram of inter-token latency in seconds.", _TPOT),
+    "request_time_per_output_token_seconds": ("Histogram of time_per_output_token_seconds per request.", _TPOT),
+    "e2e_request_latency_seconds": ("Histogram of e2e request latency in seconds.", _LATENCY),
+    "request_queue_time_seconds": ("Histogram of time spent in WAITING phase for request.", _LATENCY),
+    "request_inference_time_seconds": ("Histogram of time spent in RUNNING phase for request.", _LATENCY),
+    "request_prefill_time_seconds": ("Histogram of time spent in PREFILL phase for request.", _LATENCY),
+    "request_decode_time_seconds": ("Histogram of time spent in DECODE phase for request.", _LATENCY),
+    "request_prompt_tokens": ("Number of prefill tokens processed.", None),
+    "request_generation_tokens": ("Number of generation tokens processed.", None),
+    "request_prefill_kv_computed_tokens": ("Histogram of new KV tokens computed during prefill.", None),
+    "request_max_num_generation_tokens": ("Histogram of maximum number of requested generation tokens.", None),
+    "request_params_max_tokens": ("Histogram of the max_tokens request parameter.", None),
+    "request_params_n": ("Histogram of the n request parameter.", (1, 2, 5, 10, 20)),
+    "iteration_tokens_total": ("Histogram of number of tokens per engine_step.", _TOKENS),
+}
+"""By name without the prefix; None is powers of ten up to the longest sequence."""
 
 
 class EngineMetrics:
@@ -66,51 +48,27 @@ class EngineMetrics:
     def __init__(self, engine: EngineModel, core: EngineCore, served_name: str) -> None:
         self._engine = engine
         self._core = core
-        self._labels = f'engine="0",model_name="{_escaped(served_name)}"'
-        lengths = _round_buckets(engine.options.max_model_len)
-        make = Histogram
-        self.ttft = make("vllm:time_to_first_token_seconds", "Histogram of time to first token in seconds.", _TTFT)
-        self.itl = make("vllm:inter_token_latency_seconds", "Histogram of inter-token latency in seconds.", _TPOT)
-        self.tpot = make(
-            "vllm:request_time_per_output_token_seconds",
-            "Histogram of time_per_output_token_seconds per request.",
-            _TPOT,
+        self._labels = f'engine="0",model_name="{escaped(served_name)}"'
+        self._created = time.time()
+        lengths = tuple(
+            float(m * 10**e) for e in range(9) for m in (1, 2, 5) if m * 10**e <= engine.options.max_model_len
         )
-        self.e2e = make("vllm:e2e_request_latency_seconds", "Histogram of e2e request latency in seconds.", _LATENCY)
-        self.queue = make(
-            "vllm:request_queue_time_seconds", "Histogram of time spent in WAITING phase for request.", _LATENCY
-        )
-        self.inference = make(
-            "vllm:request_inference_time_seconds", "Histogram of time spent in RUNNING phase for request.", _LATENCY
-        )
-        self.prefill = make(
-            "vllm:request_prefill_time_seconds", "Histogram of time spent in PREFILL phase for request.", _LATENCY
-        )
-        self.decode = make(
-            "vllm:request_decode_time_seconds", "Histogram of time spent in DECODE phase for request.", _LATENCY
-        )
-        self.prompt = make("vllm:request_prompt_tokens", "Number of prefill tokens processed.", lengths)
-        self.generation = make("vllm:request_generation_tokens", "Number of generation tokens processed.", lengths)
-        self.max_tokens = make(
-            "vllm:request_max_num_generation_tokens",
-            "Histogram of maximum number of requested generation tokens.",
-            lengths,
-        )
-        self.iteration = make("vllm:iteration_tokens_total", "Histogram of number of tokens per engine_step.", _TOKENS)
-        self.success = {"stop": 0, "length": 0, "abort": 0, "error": 0}
-        self.prompt_tokens = 0
+        self._histograms = {
+            name: Histogram(f"vllm:{name}", text, lengths if bounds is None else bounds)
+            for name, (text, bounds) in _HISTOGRAMS.items()
+        }
+        self.finished = dict.fromkeys(("stop", "length", "abort", "error", "repetition"), 0)
         self.cached_tokens = 0
-        self.generation_tokens = 0
         self.rejections = 0
         self.lag_seconds = 0.0
         self.lag_peak_seconds = 0.0
 
     def observe_output(self, output: StepOutput) -> None:
-        """Count first tokens and finished sequences of a step."""
+        """Count a step with its first tokens and finished sequences."""
+        self._histograms["iteration_tokens_total"].observe(output.tokens)
         for sequence in output.first_tokens:
-            if sequence.first_due == output.due and sequence.generated >= 1:
-                self.ttft.observe(output.due - sequence.submitted)
-                self.prompt_tokens += sequence.prompt_tokens
+            if sequence.first_due == output.due:
+                self._histograms["time_to_first_token_seconds"].observe(output.due - sequence.submitted)
                 self.cached_tokens += sequence.cached_tokens
         for sequence in output.finished:
             self._observe_finished(sequence, output.due)
@@ -118,62 +76,109 @@ class EngineMetrics:
     def _observe_finished(self, sequence: Sequence, due: float) -> None:
         first = sequence.first_due if sequence.first_due is not None else due
         scheduled = sequence.scheduled if sequence.scheduled is not None else sequence.arrived
-        self.success[sequence.finish_reason] += 1
-        self.e2e.observe(due - sequence.submitted)
-        self.queue.observe(scheduled - sequence.arrived)
-        self.inference.observe(due - scheduled)
-        self.prefill.observe(first - scheduled)
-        self.decode.observe(due - first)
-        self.prompt.observe(sequence.prompt_tokens)
-        self.generation.observe(sequence.target)
-        self.max_tokens.observe(sequence.target)
+        self.finished[sequence.finish_reason] += 1
+        values = {
+            "e2e_request_latency_seconds": due - sequence.submitted,
+            "request_queue_time_seconds": scheduled - sequence.arrived,
+            "request_inference_time_seconds": due - scheduled,
+            "request_prefill_time_seconds": first - scheduled,
+            "request_decode_time_seconds": due - first,
+            "request_prompt_tokens": sequence.prompt_tokens,
+            "request_generation_tokens": sequence.target,
+            "request_prefill_kv_computed_tokens": sequence.prompt_tokens - sequence.cached_tokens,
+            "request_max_num_generation_tokens": sequence.target,
+            "request_params_max_tokens": sequence.target,
+            "request_params_n": 1,
+        }
+        for name, value in values.items():
+            self._histograms[name].observe(value)
         if sequence.target > 1:
             mean_gap = (due - first) / (sequence.target - 1)
-            self.tpot.observe(mean_gap)
-            self.itl.counts[bisect_left(self.itl.bounds, mean_gap)] += sequence.target - 1
-            self.itl.total += due - first
+            self._histograms["request_time_per_output_token_seconds"].observe(mean_gap)
+            self._histograms["inter_token_latency_seconds"].observe(mean_gap, sequence.target - 1)
 
     def text(self) -> str:
         """The whole exposition."""
-        core, scheduler = self._core, self._core.scheduler
-        lines: list[str] = []
-        gauges: Mapping[str, tuple[str, float]] = {
-            "vllm:num_requests_running": ("Number of requests in model execution batches.", len(scheduler.running)),
-            "vllm:num_requests_waiting": ("Number of requests waiting to be processed.", core.waiting),
-            "vllm:engine_sleep_state": ("Engine sleep state; awake = 0.", 0),
-            "vllm:kv_cache_usage_perc": ("KV-cache usage. 1 means 100 percent usage.", scheduler.kv_usage),
-            "autotune_simulator_lag_seconds": (
-                "Engine seconds by which tokens left late in the last seconds; above a few per cent of a latency the "
-                "measurement is void.",
-                self.lag_seconds,
-            ),
-            "autotune_simulator_lag_peak_seconds": ("Largest lag since the start.", self.lag_peak_seconds),
-        }
-        for name, (text, value) in gauges.items():
-            lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge", f"{name}{{{self._labels}}} {float(value)}"]
-        counters: Mapping[str, tuple[str, float]] = {
-            "vllm:num_preemptions": ("Cumulative number of preemption from the engine.", scheduler.preemptions),
-            "vllm:prefix_cache_queries": ("Prefix cache queries, in tokens.", scheduler.prefix_queries),
-            "vllm:prefix_cache_hits": ("Prefix cache hits, in tokens.", scheduler.prefix_hits),
-            "vllm:prompt_tokens": ("Number of prefill tokens processed.", core.prompt_tokens),
-            "vllm:prompt_tokens_cached": ("Number of prompt tokens found in the cache.", self.cached_tokens),
-            "vllm:generation_tokens": ("Number of generation tokens processed.", core.generated_tokens),
-            "vllm:corrupted_requests": ("Requests with NaNs in logits.", 0),
-            "vllm:admission_rejections": ("Requests refused because the queue was full.", self.rejections),
-        }
-        for name, (text, value) in counters.items():
-            lines += [f"# HELP {name}_total {text}", f"# TYPE {name}_total counter"]
-            lines.append(f"{name}_total{{{self._labels}}} {float(value)}")
-        lines += ["# HELP vllm:request_success_total Count of successfully processed requests."]
-        lines += ["# TYPE vllm:request_success_total counter"]
-        for reason, count in self.success.items():
-            lines.append(f'vllm:request_success_total{{{self._labels},finished_reason="{reason}"}} {float(count)}')
-        for histogram in (
-            self.ttft, self.itl, self.tpot, self.e2e, self.queue, self.inference, self.prefill, self.decode,
-            self.prompt, self.generation, self.max_tokens, self.iteration,
-        ):  # fmt: skip
-            lines += histogram.lines(self._labels)
+        lines = [*self._gauges(), *self._counters()]
+        for histogram in self._histograms.values():
+            lines += histogram.lines(self._labels, self._created)
         return "\n".join([*lines, *self._cache_config()]) + "\n"
+
+    def _gauges(self) -> list[str]:
+        core, scheduler, labels = self._core, self._core.scheduler, self._labels
+        waiting = "Number of requests waiting to be processed."
+        sleep = {"awake": 1.0, "weights_offloaded": 0.0, "discard_all": 0.0}
+        late = "Engine seconds by which tokens left late lately; above a few per cent of a latency a probe is void."
+        return [
+            *gauge_lines(
+                "vllm:num_requests_running",
+                "Number of requests in model execution batches.",
+                {labels: len(scheduler.running)},
+            ),
+            *gauge_lines("vllm:num_requests_waiting", waiting, {labels: core.waiting}),
+            *gauge_lines(
+                "vllm:num_requests_waiting_by_reason",
+                waiting,
+                {f'{labels},reason="capacity"': core.waiting, f'{labels},reason="deferred"': 0},
+            ),
+            *gauge_lines(
+                "vllm:engine_sleep_state",
+                "Engine sleep state; awake = 0 means engine is sleeping.",
+                {f'{labels},sleep_state="{state}"': value for state, value in sleep.items()},
+            ),
+            *gauge_lines(
+                "vllm:kv_cache_usage_perc",
+                "KV-cache usage. 1 means 100 percent usage.",
+                {labels: scheduler.kv_usage},
+            ),
+            *gauge_lines("autotune_simulator_lag_seconds", late, {labels: self.lag_seconds}),
+            *gauge_lines(
+                "autotune_simulator_lag_peak_seconds",
+                "Largest lag since the start or the last reset of the prefix cache.",
+                {labels: self.lag_peak_seconds},
+            ),
+        ]
+
+    def _counters(self) -> list[str]:
+        core, scheduler, labels = self._core, self._core.scheduler, self._labels
+        simple: Mapping[str, tuple[str, float]] = {
+            "prefix_cache_queries": (
+                "Prefix cache queries, in terms of number of queried tokens.",
+                scheduler.prefix_queries,
+            ),
+            "prefix_cache_hits": ("Prefix cache hits, in terms of number of cached tokens.", scheduler.prefix_hits),
+            "external_prefix_cache_queries": ("External prefix cache queries, in tokens.", 0),
+            "external_prefix_cache_hits": ("External prefix cache hits, in tokens.", 0),
+            "mm_cache_queries": ("Multi-modal cache queries, in items.", 0),
+            "mm_cache_hits": ("Multi-modal cache hits, in items.", 0),
+            "num_preemptions": ("Cumulative number of preemption from the engine.", scheduler.preemptions),
+            "prompt_tokens": ("Number of prefill tokens processed.", core.prompt_tokens),
+            "prompt_tokens_cached": ("Number of cached prompt tokens.", self.cached_tokens),
+            "generation_tokens": ("Number of generation tokens processed.", core.generated_tokens),
+            "corrupted_requests": ("Corrupted requests, in terms of total number of requests with NaNs.", 0),
+            "admission_rejections": ("Requests refused because the queue was full.", self.rejections),
+        }
+        lines: list[str] = []
+        for name, (text, value) in simple.items():
+            lines += counter_lines(f"vllm:{name}", text, {labels: value}, self._created)
+        sources = {
+            "local_compute": core.prompt_tokens,
+            "local_cache_hit": self.cached_tokens,
+            "external_kv_transfer": 0,
+        }
+        lines += counter_lines(
+            "vllm:prompt_tokens_by_source",
+            "Number of prompt tokens by source.",
+            {f'{labels},source="{source}"': value for source, value in sources.items()},
+            self._created,
+        )
+        engine, model_name = labels.split(",", 1)
+        return lines + counter_lines(
+            "vllm:request_success",
+            "Count of successfully processed requests.",
+            {f'{engine},finished_reason="{reason}",{model_name}': n for reason, n in self.finished.items()},
+            self._created,
+        )
 
     def _cache_config(self) -> list[str]:
         engine, options = self._engine, self._engine.options
@@ -182,19 +187,11 @@ class EngineMetrics:
             "cache_dtype": options.kv_dtype,
             "enable_prefix_caching": options.prefix_caching,
             "gpu_memory_utilization": options.gpu_memory_utilization,
-            "kv_cache_max_concurrency": f"{engine.max_concurrency:.2f}",
+            "kv_cache_max_concurrency": engine.max_concurrency,
             "kv_cache_memory_bytes": options.kv_cache_memory_bytes,
             "kv_cache_size_tokens": engine.kv_tokens,
             "num_gpu_blocks": engine.blocks,
             "num_gpu_blocks_override": options.num_gpu_blocks_override,
         }
-        labels = ",".join(f'{key}="{value}"' for key, value in values.items())
-        return [
-            "# HELP vllm:cache_config_info Information of the LLMEngine CacheConfig",
-            "# TYPE vllm:cache_config_info gauge",
-            f'vllm:cache_config_info{{{labels},engine="0"}} 1.0',
-        ]
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"')
+        labels = ",".join(f'{key}="{value}"' for key, value in sorted({**values, "engine": 0}.items()))
+        return gauge_lines("vllm:cache_config_info", "Information of the LLMEngine CacheConfig", {labels: 1.0})

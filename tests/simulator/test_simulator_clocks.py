@@ -16,7 +16,7 @@ from autotune.spec import LoadLevel
 
 SCALE = 20.0
 USERS, REQUESTS, INPUTS, OUTPUTS = 12, 96, 200, 80
-ATTEMPTS = 4
+ATTEMPTS = 6
 
 
 async def closed_loop(port: int) -> list[float]:
@@ -55,11 +55,15 @@ def test_http_and_virtual_time_agree(launch):
         started = time.monotonic()
         latencies = asyncio.run(closed_loop(server.port))
         seconds = (time.monotonic() - started) * SCALE
+        assert len(latencies) == REQUESTS
+        errors = [
+            seconds / virtual.ended - 1,
+            float(np.median(latencies) / np.median(virtual.latency)) - 1,
+            float(np.percentile(latencies, 95) / np.percentile(virtual.latency, 95)) - 1,
+        ]
+        if max(map(abs, errors)) <= 0.03:
+            return
+        assert min(errors) > -0.03, "HTTP cannot be faster than the engine it shows"
         if lag(server) < 0.02 * float(np.median(virtual.latency)):
-            break
-    else:
-        pytest.skip("this machine was too busy for a scaled clock in every attempt")
-    assert len(latencies) == REQUESTS
-    assert REQUESTS * OUTPUTS / seconds == pytest.approx(REQUESTS * OUTPUTS / virtual.ended, rel=0.03)
-    assert np.median(latencies) == pytest.approx(np.median(virtual.latency), rel=0.03)
-    assert np.percentile(latencies, 95) == pytest.approx(np.percentile(virtual.latency, 95), rel=0.03)
+            raise AssertionError(f"HTTP and virtual time differ by {errors} though the engine kept its clock")
+    pytest.skip("this machine was too busy for a scaled clock in every attempt")

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import threading
+from pathlib import Path
 
 import pytest
 
 from autotune.simulator.tokens import answer_text
+
+FAMILIES = Path(__file__).parent / "data" / "vllm_0.24.0_metric_families.txt"
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +177,16 @@ def test_metrics_are_read_by_the_prometheus_client(server):
     assert counts == sorted(counts)
 
 
+def test_every_family_of_a_real_engine_is_there(server):
+    """The families that vLLM 0.24.0 exposed on an H200, its estimates of work and traffic left out."""
+    wanted = {
+        tuple(line.split()) for line in FAMILIES.read_text().splitlines() if not line.startswith("vllm:estimated_")
+    }
+    text = server.get("/metrics")[1]
+    shown = {tuple(line.split()[2:4]) for line in text.splitlines() if line.startswith("# TYPE")}
+    assert wanted <= shown
+
+
 def test_the_openai_package_works(server):
     openai = pytest.importorskip("openai")
     client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
@@ -215,7 +228,10 @@ def test_a_client_that_leaves_frees_its_place(server):
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         text = server.get("/metrics")[1]
-        if 'vllm:num_requests_running{engine="0",model_name="qwen"} 0.0' in text and 'reason="abort"} 1.0' in text:
+        if (
+            'vllm:num_requests_running{engine="0",model_name="qwen"} 0.0' in text
+            and 'reason="abort",model_name="qwen"} 1.0' in text
+        ):
             return
     raise AssertionError("the request is still running")
 
