@@ -2,6 +2,7 @@
 
 from autotune.engine._process import LifeHooks
 from autotune.engine._procfs import ProcessIdentity
+from autotune.engine._watchdog import StartWatchdog
 from autotune.engine.api import (
     Engine,
     EngineFacts,
@@ -38,6 +39,7 @@ __all__ = [
     "ProcessIdentity",
     "RunningEngine",
     "SimulatedEngine",
+    "StartWatchdog",
     "StopReport",
     "VllmEngine",
     "VllmInstallation",

@@ -12,7 +12,7 @@ _CONFUSING = re.compile(
       | VLLM_(\w+_)?SERVICE_(HOST|PORT)(_\w+)? | VLLM_(\w+_)?PORT_\d+_(TCP|UDP)(_\w+)? | VLLM_DP_\w+
       | MASTER_(ADDR|PORT) | (LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE) | NODE_RANK | GROUP_WORLD_SIZE
       | TORCHELASTIC_\w+ | OMPI_\w+ | PMIX?_\w+ | RAY_ADDRESS | PYTHONHOME | PYTHONSTARTUP | VIRTUAL_ENV
-      | AUTOTUNE_\w+""",
+      | AUTOTUNE_(ENGINE_ID|TUNER|STUDY)""",
     re.VERBOSE,
 )
 """Variables of other launchers, of Kubernetes' service discovery and of outer runs."""

@@ -8,6 +8,7 @@ A tuner that leaves in good order has taken all its engines off the list, and th
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import select
@@ -67,6 +68,12 @@ class Guard:
             env=environment,
             start_new_session=True,
         )
+
+
+@functools.cache
+def shared_guard() -> Guard:
+    """The one guard of this process; it starts with the first engine."""
+    return Guard()
 
 
 def main(arguments: list[str]) -> int:

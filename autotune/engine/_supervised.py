@@ -10,7 +10,7 @@ from pathlib import Path
 
 from autotune.base.clock import Clock
 from autotune.engine._facts import read_facts
-from autotune.engine._guard import Guard
+from autotune.engine._guard import Guard, shared_guard
 from autotune.engine._http import EngineHttp
 from autotune.engine._log import CappedLog
 from autotune.engine._marker import Marker
@@ -49,7 +49,7 @@ class Supervision:
     spawn_allowance: float = 0.0
     memory_used: MemoryProbe = lambda: None
     hooks: LifeHooks = field(default_factory=NoHooks)
-    guard: Guard | None = field(default_factory=Guard)
+    guard: Guard | None = field(default_factory=shared_guard)
     study: str = ""
     launcher: Launcher = spawn
     watchdog: StartWatchdog = field(default_factory=StartWatchdog)

@@ -19,6 +19,7 @@ from autotune.engine.api import EngineKind, LaunchRequest
 from autotune.engine.catalogue import ArgumentCatalogue, catalogue_from
 from autotune.engine.inside.vllm_arguments import describe
 from autotune.simulator.arguments import build_parser
+from autotune.simulator.gpu_state import STATE_VARIABLE, busy_bytes
 from autotune.space import to_argv
 from autotune.spec import Arguments
 
@@ -60,10 +61,15 @@ class SimulatedEngine:
             clock=self._clock,
             time_scale=self._clock.scale,
             spawn_allowance=_SPAWN_ALLOWANCE_S,
+            memory_used=self._memory_used,
             hooks=hooks or NoHooks(),
             study=study,
             watchdog=watchdog or StartWatchdog(),
         )
+
+    def _memory_used(self) -> int | None:
+        folder = self._environment.get(STATE_VARIABLE) or os.environ.get(STATE_VARIABLE)
+        return busy_bytes(Path(folder)) if folder else None
 
     @property
     def kind(self) -> EngineKind:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from autotune.base.clock import Clock, WallClock
 from autotune.engine._environment import engine_environment
-from autotune.engine._guard import Guard
+from autotune.engine._guard import Guard, shared_guard
 from autotune.engine._process import LifeHooks, MemoryProbe, NoHooks, spawn
 from autotune.engine._supervised import SupervisedEngine, Supervision, server_arguments, start_engine
 from autotune.engine._warm import WarmLauncher
@@ -56,7 +56,7 @@ class VllmEngine:
         self._clock = clock or WallClock()
         self._environment = dict(environment or {})
         self._cache_folder = cache_folder
-        guard = Guard()
+        guard = shared_guard()
         self._launcher = _launcher(installation, guard, {**os.environ, **self._environment}) if warm_starts else None
         self._supervision = Supervision(
             clock=self._clock,
