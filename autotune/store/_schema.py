@@ -116,25 +116,6 @@ class FailureRow(Base):
     recorded_at: Mapped[datetime]
 
 
-class EngineProcessRow(Base):
-    """An engine that was started; ``ended_at`` stays null when the program was killed first."""
-
-    __tablename__ = "autotune_engine_processes"
-
-    id: Mapped[int] = mapped_column(primary_key=True)
-    pid: Mapped[int]
-    create_time: Mapped[float]
-    session: Mapped[int]
-    port: Mapped[int | None]
-    host: Mapped[str]
-    tuner_pid: Mapped[int]
-    tuner_create_time: Mapped[float]
-    study: Mapped[str]
-    trial_number: Mapped[int | None]
-    started_at: Mapped[datetime]
-    ended_at: Mapped[datetime | None] = mapped_column(index=True)
-
-
 class MeasuredRow(Base):
     """What one configuration did once, under everything that decides it; several rows when repeated."""
 

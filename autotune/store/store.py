@@ -14,13 +14,12 @@ from autotune.base.suggest import did_you_mean
 from autotune.store import _rows
 from autotune.store._database import Database
 from autotune.store._schema import EventRow, FailureRow, ProbeRow, StudyRow, TimeRow, TrialRow
-from autotune.store.engines import EngineLedger
 from autotune.store.measured import MeasuredConfigurations
 from autotune.store.records import EventRecord, FailureRecord, ProbeRecord, StudyRecord, TrialRecord
 
 
 class Store:
-    """Studies with their trials, probes, failures, times and events; engines started; configurations measured.
+    """Studies with their trials, probes, failures, times and events; configurations measured.
 
     Each call is one transaction, on disk before it returns. While another process holds a lock the call waits
     and tries again, for minutes if need be. Calls block; they may come from several threads. A trial or probe
@@ -29,7 +28,6 @@ class Store:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self.engines = EngineLedger(database)
         self.measured = MeasuredConfigurations(database)
 
     @classmethod

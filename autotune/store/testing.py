@@ -169,16 +169,6 @@ class StoreConformance:
             assert store.measured.history(engine_kind="vllm", gpu="t4") == [measured]
             assert store.measured.history(engine_kind="simulated") == []
 
-    def test_engines_are_noted_until_they_end(self) -> None:
-        with Store.open(self.url()) as store:
-            number = store.engines.started(1, 0.0, session=1, port=8000, study="t4", trial_number=2)
-            (engine,) = store.engines.unended()
-            assert (engine.id, engine.pid, engine.port, engine.trial_number) == (number, 1, 8000, 2)
-            assert store.engines.orphans() == []
-            store.engines.ended(number)
-            store.engines.ended(number)
-            assert store.engines.unended() == []
-
     def test_opening_twice_shares_the_data(self) -> None:
         url = self.url()
         if url == "sqlite://":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sqlite3
 import subprocess
@@ -11,11 +10,10 @@ import textwrap
 import threading
 from pathlib import Path
 
-import psutil
 import pytest
 
 from autotune.base.errors import EnvironmentProblemError
-from autotune.store import Store, is_same_process
+from autotune.store import Store
 from autotune.store.records import TrialRecord
 from autotune.store.testing import a_probe, a_study
 
@@ -41,16 +39,6 @@ from autotune.store.testing import a_study
 sys.stdin.readline()
 with Store.open(sys.argv[1]) as store:
     print(store.add_study(a_study(sys.argv[2])).name)
-"""
-
-TUNER = """
-import sys, psutil
-from autotune.store import Store
-
-pid = int(sys.argv[2])
-Store.open(sys.argv[1]).engines.started(pid, psutil.Process(pid).create_time(), session=pid, study="t4")
-print("noted", flush=True)
-sys.stdin.read()
 """
 
 
@@ -159,39 +147,3 @@ def test_threads_share_a_store(tmp_path: Path) -> None:
         for thread in threads:
             thread.join(60)
         assert store.times("t4") == {"measure": 12.0}
-
-
-def test_an_engine_whose_tuner_was_killed_is_an_orphan(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/autotune.db"
-    engine = start("import sys; sys.stdin.read()")
-    tuner = start(TUNER, url, str(engine.pid))
-    assert tuner.stdout is not None
-    assert tuner.stdout.readline() == "noted\n"
-    with Store.open(url) as store:
-        assert store.engines.orphans() == []
-        (noted,) = store.engines.unended()
-        tuner.send_signal(signal.SIGKILL)
-        tuner.communicate()
-        (orphan,) = store.engines.orphans()
-        assert orphan == noted
-        assert (orphan.pid, orphan.study) == (engine.pid, "t4")
-        assert orphan.leader_lives()
-        engine.communicate()
-        assert not orphan.leader_lives()
-        assert store.engines.orphans() == [orphan]
-        store.engines.ended(orphan.id)
-        assert store.engines.orphans() == []
-
-
-def test_a_reused_process_id_is_another_process() -> None:
-    me = psutil.Process()
-    assert is_same_process(me.pid, me.create_time())
-    assert not is_same_process(me.pid, me.create_time() - 3600)
-
-
-def test_a_zombie_does_not_live() -> None:
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    created = psutil.Process(child.pid).create_time()
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert not is_same_process(child.pid, created)
-    child.wait()
