@@ -65,6 +65,10 @@ _PREFIXES = tuple(
 )
 
 
+_LONGEST = 2500
+"""Characters of a line that are read: what a message says stands at its start, dumps of whole configurations follow."""
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One line: ``text`` is what was said, ``raw`` the line as found."""
@@ -127,7 +131,7 @@ def read_lines(log: str) -> list[Line]:
 def _parse(log: str) -> Iterable[Line]:
     for number, raw in enumerate(log.splitlines()):
         # A progress bar rewrites its line; what was printed last is what a terminal shows.
-        shown = raw.rstrip("\r").rsplit("\r", 1)[-1]
+        shown = raw.rstrip("\r").rsplit("\r", 1)[-1][:_LONGEST]
         text, level, source, stamp, origin = strip_prefixes(shown)
         yield Line(number, shown, text, level, source, stamp, origin)
 

@@ -31,6 +31,8 @@ _RLOCK = type(threading.RLock())
 ENGINE_MARK = "AUTOTUNE_ENGINE_ID"
 _MESSAGE_BYTES = 1 << 20
 _COMMON = (
+    "transformers",
+    "torch._inductor.compile_fx",
     "vllm.entrypoints.cli.serve",
     "vllm.entrypoints.openai.api_server",
     "vllm.v1.engine.core",
@@ -60,6 +62,8 @@ _FACTORY_CALL = re.compile(
 
 def preload() -> dict[str, object]:
     """Import what every engine imports; fails when that touches the GPU, which a fork must not inherit."""
+    # Inductor's pool of compiler processes belongs to the engine that needs it, not to all of them.
+    os.environ["TORCH_WARM_POOL"] = "0"
     torch = importlib.import_module("torch")
     on_cpu = torch.version.cuda is None and getattr(torch.version, "hip", None) is None
     if on_cpu:
