@@ -78,10 +78,12 @@ def request_body(
     if ignore_eos:
         document["ignore_eos"] = True
     prompt = turn["prompt"]
+    if "tokens" in prompt and endpoint is Endpoint.COMPLETIONS and not history:
+        # A list of ints looks the same in Python and in JSON, and Python writes it three times faster.
+        head = json.dumps(document, separators=(",", ":"))
+        return f'{head[:-1]},"prompt":{token_ids(prompt["tokens"], vocabulary)}}}'.encode()
     if endpoint is Endpoint.CHAT:
         document["messages"] = [*history, *user_messages(prompt)]
-    elif "tokens" in prompt and not history:
-        document["prompt"] = token_ids(prompt["tokens"], vocabulary)
     else:
         document["prompt"] = "\n\n".join([*(message["content"] for message in history), prompt_text(prompt)])
     return json.dumps(document, separators=(",", ":")).encode()

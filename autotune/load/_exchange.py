@@ -109,7 +109,7 @@ class Exchange:
             ConnectionBrokenError: the body ended too early.
         """
         if self._pieces is None or (self._pieces.empty() and self.ended.done()):
-            await asyncio.shield(self.ended)
+            await self.ended
             return b""
         piece = await self._pieces.get()
         if not piece:

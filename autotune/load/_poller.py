@@ -116,8 +116,10 @@ class Poller:
             before, arrived = watched.last, now
             if extra:
                 seconds, nanoseconds = _STAMP.unpack(extra[0][2])
+                arrived = seconds + nanoseconds * 1e-9 + offset
                 # A clock that was just set must not send an arrival into the future or the past.
-                arrived = max(before, min(now, seconds + nanoseconds * 1e-9 + offset))
+                if not before <= arrived <= now:
+                    arrived = now if arrived > now else before
             watched.last = arrived
             shortcut = watched.shortcut
             if shortcut is None or not take(shortcut, data, arrived):

@@ -31,8 +31,7 @@ from autotune.load._wire import Job, Message, Row, RunOrder, Setup, Turn, encode
 from autotune.load.transport import StreamTransport
 from autotune.spec import Endpoint
 
-_FLUSH_INTERVAL = 0.1
-_BEAT = 0.1
+_FLUSH_INTERVAL = 0.15
 _LOW_WATER = 500
 _PREPARED = 64
 _PR_SET_PDEATHSIG = 1
@@ -66,7 +65,7 @@ class Run:
         self._cpu = 0.0
         self._stopped = False
         self._ended = asyncio.Event()
-        self._background: list[asyncio.Task[None]] = []
+        self._reporting: asyncio.Task[None] | None = None
         # Before the start is agreed on: a collection takes long enough to make the first requests late.
         gc.collect()
         gc.freeze()
@@ -85,7 +84,7 @@ class Run:
         """Begin at ``start`` (monotonic); send nothing after ``until``."""
         self._start, self._until = start, until
         self._cpu = time.process_time()
-        self._background = [asyncio.create_task(self._flush_often()), asyncio.create_task(self._watch_loop())]
+        self._reporting = asyncio.create_task(self._flush_often())
         if self._order["users"] is None:
             self._launch_due()
         else:
@@ -108,8 +107,8 @@ class Run:
         """Wait for the end and report it."""
         await self._ended.wait()
         ended = time.monotonic()
-        for task in self._background:
-            task.cancel()
+        if self._reporting is not None:
+            self._reporting.cancel()
         self._timer.close()
         await self._flush()
         cpu = time.process_time() - self._cpu if self._start else 0.0
@@ -221,8 +220,11 @@ class Run:
             self._ended.set()
 
     async def _flush_often(self) -> None:
+        """Report a few times a second, and note how late the event loop serves this timer."""
         while True:
+            due = time.monotonic() + _FLUSH_INTERVAL
             await asyncio.sleep(_FLUSH_INTERVAL)
+            self._lags.append(time.monotonic() - due)
             await self._flush()
 
     async def _flush(self) -> None:
@@ -234,13 +236,6 @@ class Run:
                 self._gaps = array("d")
             self._post({"type": "batch", "run": self.number, "sent": sent, "done": done})
         await self._writer.drain()
-
-    async def _watch_loop(self) -> None:
-        """Measure how late the event loop serves a timer."""
-        while True:
-            due = time.monotonic() + _BEAT
-            await asyncio.sleep(_BEAT)
-            self._lags.append(time.monotonic() - due)
 
     def _post(self, message: Message) -> None:
         self._writer.write(encode(message))

@@ -17,7 +17,7 @@ from autotune.load._wire import Job, Message, Row
 from autotune.load.api import ClientHealth, LoadObserver, LoadPlan, LoadProgress, LoadRun, Target
 from autotune.load.records import ErrorKind, RequestRecord, TokenSource
 
-_OBSERVE_INTERVAL = 0.12
+_OBSERVE_INTERVAL = 0.15
 _PAGE = 2000
 _HEAD_START = 0.02
 _STOP_TIMEOUT = 5.0

@@ -203,9 +203,16 @@ class _Body(httpx.AsyncByteStream):
 
 
 def _serialise(request: httpx.Request, body: bytes) -> bytes:
-    lines = [request.method.encode() + b" " + request.url.raw_path + b" HTTP/1.1"]
-    lines += [name + b": " + value for name, value in request.headers.raw]
-    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+    """The request on the wire; the body is whole, so its length is told whatever the headers say."""
+    lines = [b"%s %s HTTP/1.1" % (request.method.encode(), request.url.raw_path)]
+    lines += [
+        b"%s: %s" % header
+        for header in request.headers.raw
+        if header[0].lower() not in (b"content-length", b"transfer-encoding")
+    ]
+    if body or request.method in ("POST", "PUT", "PATCH"):
+        lines.append(b"content-length: %d" % len(body))
+    return b"\r\n".join((*lines, b"", body))
 
 
 def _reason(error: OSError, host: str, port: int) -> str:

@@ -29,7 +29,7 @@ class Stream:
         self.model = str(body.get("model"))
         self.arrived = time.monotonic()
         self.times: list[float] = []
-        self.tokens = int(body.get("max_tokens", 16))
+        self.tokens = int(body.get("max_tokens") or body.get("max_completion_tokens") or 16)
         prompt = body.get("prompt")
         self.key = prompt[:4] if isinstance(prompt, list) else []
         self.prompt_tokens = len(prompt) if isinstance(prompt, list) else len(json.dumps(body.get("messages", prompt)))
