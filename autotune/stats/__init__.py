@@ -12,14 +12,16 @@ from autotune.stats.percentile import (
     least_requests,
     percentile,
 )
-from autotune.stats.probe import ProbeJudge, ProbeSize, ProbeVerdict, ProbeView, Reason, TargetVerdict, probe_size
+from autotune.stats.probe import ProbeJudge, ProbeSize, ProbeVerdict, ProbeView, Reason, probe_size
 from autotune.stats.slo_test import SloTest, Verdict
-from autotune.stats.steady_state import Saturation, WarmUp, saturation, warm_up
+from autotune.stats.steady_state import Flow, judge_flow, warm_up_cut
+from autotune.stats.target import TargetVerdict
 
 __all__ = [
     "CapacityEstimate",
     "CapacitySearch",
     "Choice",
+    "Flow",
     "Gain",
     "PercentileEstimate",
     "ProbeJudge",
@@ -30,23 +32,21 @@ __all__ = [
     "ProbeView",
     "Purpose",
     "Reason",
-    "Saturation",
     "SloTest",
     "TargetVerdict",
     "Verdict",
-    "WarmUp",
     "choose",
     "effective_size",
     "estimate_percentile",
     "exceedance_inflation",
     "gain",
     "inflation",
+    "judge_flow",
     "label_percentile",
     "least_requests",
     "noise_of",
     "percentile",
     "probe_size",
-    "saturation",
-    "warm_up",
+    "warm_up_cut",
     "winners_curse",
 ]

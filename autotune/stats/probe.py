@@ -8,16 +8,21 @@ from enum import StrEnum
 
 import numpy as np
 
-from autotune.spec.slo import Metric, Slo, SloTarget
+from autotune.spec.slo import Metric, Slo
 from autotune.stats._arrays import BoolArray, FloatArray
-from autotune.stats._distributions import share_interval
-from autotune.stats.correlation import exceedance_inflation, inflation
-from autotune.stats.percentile import PercentileEstimate, estimate_percentile, percentile
+from autotune.stats.percentile import PercentileEstimate
 from autotune.stats.slo_test import SloTest, Verdict
-from autotune.stats.steady_state import Saturation, saturation, warm_up
+from autotune.stats.steady_state import Flow, judge_flow, warm_up_cut
+from autotune.stats.target import TargetVerdict, judge_target
 
 LATENCIES_A_PROBE = 10.0
 """A probe lasts at least this many times the median latency before it can pass."""
+
+
+_STATES_A_NAT = 6.0
+"""A pass rests on this many independent looks at the number of requests in the system for each nat of
+evidence that it asks for (18 at 5 % errors): a system that has not been seen to return is not known to be
+stable. Comparable to rejecting a unit root (Dickey and Fuller 1979), which takes about 8."""
 
 
 class Reason(StrEnum):
@@ -48,26 +53,6 @@ class ProbeView:
 
 
 @dataclass(frozen=True, slots=True)
-class TargetVerdict:
-    """One target of the objective on the requests that count."""
-
-    target: SloTarget
-    decision: Verdict
-    misses: int
-    requests: int
-    share: float
-    share_low: float
-    share_high: float
-    inflation: float
-    """Variance of the share relative to independent requests."""
-    percentile: PercentileEstimate
-    log_margin: float
-    """log(percentile / limit): below zero the target holds."""
-    log_margin_error: float
-    """Standard error of ``log_margin``."""
-
-
-@dataclass(frozen=True, slots=True)
 class ProbeVerdict:
     """What is known of a probe so far. Counts and shares are of the target that is nearest to its limit."""
 
@@ -85,11 +70,13 @@ class ProbeVerdict:
     log_margin: float
     log_margin_error: float
     realised_rate: float
-    """Arrivals per second over the requests that count."""
+    """Arrivals per second from the start to the last arrival."""
     throughput: float
     """Completions per second once the system had filled."""
     saturated: bool
     growth: float
+    """Share of the arrivals by which the number in the system grew, once it had filled."""
+    growth_error: float
     targets: tuple[TargetVerdict, ...]
     duration: float
     """Seconds from the first request that counts to the present."""
@@ -148,23 +135,24 @@ class ProbeJudge:
             )
             for t in slo.targets
         )
+        self._states = _STATES_A_NAT * math.log((1 - error) / error)
         self._deadline = min((t.limit_s for t in slo.targets if t.metric is Metric.LATENCY), default=math.inf)
 
     def judge(self, view: ProbeView) -> ProbeVerdict:
         """The verdict on what has been seen so far."""
-        flow = saturation(view.scheduled, view.finished, view.in_flight, started=view.started, now=view.now)
+        flow = judge_flow(view.scheduled, view.finished, view.in_flight, started=view.started, now=view.now)
         scheduled, values, latencies = self._resolved(view)
         finite = latencies[np.isfinite(latencies)]
         scale = float(np.median(finite)) if len(finite) else math.nan
-        cut, steady = self._cut(view, scheduled, latencies, scale)
+        cut = _cut(view.started, scheduled, latencies, scale)
         scheduled, values, latencies = scheduled[cut:], values[cut:], latencies[cut:]
         targets = tuple(
-            self._judge_target(test, target, values[:, k])
+            judge_target(test, target, values[:, k], np.where(np.isinf(latencies), view.now - scheduled, np.inf))
             for k, (test, target) in enumerate(zip(self._tests, self.slo.targets, strict=True))
         )
         span = float(scheduled[-1] - scheduled[0]) if len(scheduled) > 1 else 0.0
-        long_enough = steady and span >= LATENCIES_A_PROBE * scale
-        decision, reason = _decide(targets, flow, long_enough)
+        long_enough = flow.independent >= self._states and span >= LATENCIES_A_PROBE * scale
+        decision, reason = _decide(targets, flow, long_enough, view.now - view.started > 4 * self._deadline)
         worst = max(targets, key=lambda t: t.log_margin if not math.isnan(t.log_margin) else -math.inf)
         return ProbeVerdict(
             decision=decision,
@@ -178,10 +166,11 @@ class ProbeJudge:
             percentile=worst.percentile,
             log_margin=worst.log_margin,
             log_margin_error=worst.log_margin_error,
-            realised_rate=(len(scheduled) - 1) / span if span > 0 else math.nan,
+            realised_rate=_realised_rate(view),
             throughput=flow.throughput,
             saturated=flow.saturated,
             growth=flow.growth,
+            growth_error=flow.growth_error,
             targets=targets,
             duration=view.now - (float(scheduled[0]) if len(scheduled) else view.started),
             latency_scale=scale,
@@ -212,61 +201,27 @@ class ProbeJudge:
         ]
         return np.tile(np.asarray(row, dtype=np.float64), (count, 1))
 
-    def _cut(self, view: ProbeView, scheduled: FloatArray, latencies: FloatArray, scale: float) -> tuple[int, bool]:
-        """Leave out the fill of the empty system and what MSER-5 calls warm-up."""
-        if not len(scheduled) or math.isnan(scale):
-            return 0, False
-        fill = int(np.searchsorted(scheduled, view.started + scale))
-        found = warm_up(latencies)
-        return min(max(fill, found.cut), len(scheduled) // 2), found.steady
 
-    def _judge_target(self, test: SloTest, target: SloTarget, values: FloatArray) -> TargetVerdict:
-        values = values[~np.isnan(values)]
-        n = len(values)
-        missed: BoolArray = values > target.limit_s
-        misses = int(missed.sum())
-        factor = max(exceedance_inflation(values), inflation(missed))
-        effective = n / factor if n else 0.0
-        low, high = share_interval(misses / factor, effective)
-        estimate = estimate_percentile(values, target.percentile, effective_requests=effective)
-        margin, error = _log_margin(values, target, effective)
-        return TargetVerdict(
-            target=target,
-            decision=test.judge(misses, n, factor),
-            misses=misses,
-            requests=n,
-            share=misses / n if n else math.nan,
-            share_low=low,
-            share_high=high,
-            inflation=factor,
-            percentile=estimate,
-            log_margin=margin,
-            log_margin_error=error,
-        )
+def _realised_rate(view: ProbeView) -> float:
+    """Arrivals per second; a gap in front of the first arrival counts."""
+    arrivals = len(view.scheduled) + len(view.in_flight)
+    last = max((float(a.max()) for a in (view.scheduled, view.in_flight) if len(a)), default=view.started)
+    return arrivals / (last - view.started) if last > view.started else math.nan
 
 
-def _log_margin(values: FloatArray, target: SloTarget, effective: float) -> tuple[float, float]:
-    """log(percentile / limit) and its standard error by the slope of the tail.
-
-    With an exponential tail the standard error of the log of a high quantile is the fall of the log value
-    per e-fold of the share, times 1/sqrt(effective requests beyond it).
-    """
-    top = percentile(values, target.percentile)
-    if math.isnan(top):
-        return math.nan, math.inf
-    if math.isinf(top):
-        return math.inf, math.inf
-    if top <= 0:
-        return -math.inf, math.inf
-    allowed = target.allowed_miss_share
-    wide = min(0.5, 10 * allowed)
-    lower = percentile(values, 100 * (1 - wide))
-    slope = max(math.log(top / lower), 0.0) / math.log(wide / allowed) if lower > 0 and wide > allowed else 1.0
-    return math.log(top / target.limit_s), max(slope, 0.02) / math.sqrt(max(effective * allowed, 0.1))
+def _cut(started: float, scheduled: FloatArray, latencies: FloatArray, scale: float) -> int:
+    """Leave out the fill of the empty system and what MSER-5 calls warm-up, at most half."""
+    if not len(scheduled) or math.isnan(scale):
+        return 0
+    fill = int(np.searchsorted(scheduled, started + scale))
+    return min(max(fill, warm_up_cut(latencies)), len(scheduled) // 2)
 
 
-def _decide(targets: tuple[TargetVerdict, ...], flow: Saturation, long_enough: bool) -> tuple[Verdict, Reason]:
-    if any(t.decision is Verdict.FAIL for t in targets):
+def _decide(
+    targets: tuple[TargetVerdict, ...], flow: Flow, long_enough: bool, hopeless: bool
+) -> tuple[Verdict, Reason]:
+    # A failed probe should also say what the engine completes: it is the best guide to the next rate.
+    if any(t.decision is Verdict.FAIL for t in targets) and (flow.known or hopeless):
         return Verdict.FAIL, Reason.MISSES
     if flow.saturated:
         return Verdict.FAIL, Reason.SATURATED

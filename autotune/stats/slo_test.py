@@ -92,7 +92,10 @@ class SloTest:
 
     def judge(self, misses: int, requests: int, inflation: float = 1.0) -> Verdict:
         """The verdict on ``misses`` among ``requests``."""
-        evidence = self.evidence(misses, requests, inflation)
+        return self.decide(self.evidence(misses, requests, inflation))
+
+    def decide(self, evidence: float) -> Verdict:
+        """The verdict on a log-likelihood ratio of the bad share to the good share (Wald's boundaries)."""
         if evidence >= math.log((1 - self.error) / self.fail_error):
             return Verdict.FAIL
         if evidence <= -math.log((1 - self.fail_error) / self.error):

@@ -62,7 +62,8 @@ def test_nothing_seen_yet() -> None:
     empty = np.zeros(0)
     verdict = ProbeJudge(SLO).judge(ProbeView(0.0, 1.0, empty, empty, np.zeros((0, 1)), np.array([0.5])))
     assert verdict.decision is Verdict.UNDECIDED
-    assert math.isnan(verdict.realised_rate)
+    assert verdict.requests == 0
+    assert math.isnan(verdict.log_margin)
 
 
 def test_probe_lasts_many_times_the_latency() -> None:
@@ -111,7 +112,7 @@ def test_a_loser_is_dropped() -> None:
 
 def test_one_stalled_probe_does_not_halve_the_capacity() -> None:
     rng = np.random.default_rng(7)
-    search = CapacitySearch(SLO, 5.0)
+    search = CapacitySearch(SLO, 5.0, max_probes=10)
     first = True
     while (plan := search.next()) is not None:
         if first:
