@@ -126,6 +126,8 @@ class Gpu(BaseModel):
     unsupported: tuple[Rule, ...] = ()
     """What this GPU cannot do, beyond the rules that follow from its compute capability."""
     calibration: GpuCalibration = GpuCalibration()
+    measured: str = ""
+    """What the calibration was measured with; empty where only data sheets and assumptions are behind it."""
 
     @model_validator(mode="after")
     def _cuda_within_nvml(self) -> Gpu:

@@ -17,6 +17,8 @@ from autotune.cli.dashboard import dashboard
 from autotune.cli.diagnose import diagnose
 from autotune.cli.doctor import doctor
 from autotune.cli.export import export
+from autotune.cli.plan import EXAMPLES as PLAN_EXAMPLES
+from autotune.cli.plan import plan
 from autotune.cli.report import report
 from autotune.cli.search import EXAMPLES as SEARCH_EXAMPLES
 from autotune.cli.search import search
@@ -57,6 +59,7 @@ def _global(
 
 
 app.command(epilog=SEARCH_EXAMPLES)(search)
+app.command(epilog=PLAN_EXAMPLES)(plan)
 for _command in (
     bench,
     verify,

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from autotune.simulator.engine_model import EngineModel
-from autotune.simulator.prediction import draw_lengths
+from autotune.simulator.prediction import SETTLING_SHARE, draw_requests
 from autotune.simulator.sequence import Sequence
 from autotune.simulator.virtual import simulate_load
 from autotune.spec import LoadLevel, Metric, Slo, SloTarget, Workload
 
-_SETTLING_SHARE = 0.05
 _LOOK_AT = 60
 """Answers between two looks at how many requests missed."""
 _LOWEST_RPS, _HIGHEST_RPS = 1e-4, 2e4
@@ -39,27 +36,17 @@ class LongRuns:
         self._seed = seed
         self._requests = requests
         self._span = _LATENCIES_A_RUN * max(_longest_s(target, workload) for target in slo.targets)
-        self._drawn = 0
-        self._inputs = self._outputs = np.zeros(0, dtype=np.int64)
-        self._arrivals = np.zeros(0)
 
-    def _draw(self, count: int) -> None:
-        """Have ``count`` requests; the first ones stay what they were."""
-        if count <= self._drawn:
-            return
-        self._drawn = max(count, 2 * self._drawn)
-        inputs, outputs, gaps = (np.random.default_rng((self._seed, purpose)) for purpose in range(3))
-        self._inputs = draw_lengths(self._workload.input_tokens, self._drawn, inputs)
-        self._outputs = draw_lengths(self._workload.output_tokens, self._drawn, outputs)
-        shape = self._workload.burstiness
-        each = np.ones(self._drawn) if math.isinf(shape) else gaps.gamma(shape, 1.0 / shape, self._drawn)
-        self._arrivals = np.cumsum(each)
+    def requests_at(self, rate: float) -> int:
+        """Requests of a run at ``rate``: doubled until the run is long enough."""
+        doublings: int = math.ceil(math.log2(max(1.0, rate * self._span / self._requests)))
+        return min(self._requests << doublings, _MOST_REQUESTS)
 
     def holds(self, engine: EngineModel, rate: float) -> bool:
         """Whether the objective holds at ``rate`` (req/s); a run that misses too often ends early."""
-        count = min(max(self._requests, math.ceil(rate * self._span)), _MOST_REQUESTS)
-        self._draw(count)
-        settled = int(_SETTLING_SHARE * count)
+        count = self.requests_at(rate)
+        inputs, outputs, arrivals = draw_requests(self._workload, count, self._seed)
+        settled = int(SETTLING_SHARE * count)
         allowed = [math.floor(t.allowed_miss_share * (count - settled) + 1e-9) for t in self._slo.targets]
         sequences: list[Sequence] = []
         missed = False
@@ -76,9 +63,9 @@ class LongRuns:
         run = simulate_load(
             engine,
             LoadLevel.open(rate),
-            self._inputs[:count],
-            self._outputs[:count],
-            arrivals=self._arrivals[:count] / rate,
+            inputs,
+            outputs,
+            arrivals=arrivals / rate,
             seed=self._seed,
             stop=stop,
             sequences=sequences,
@@ -116,7 +103,7 @@ class LongRuns:
         while high > low * (1 + precision):
             middle = math.sqrt(low * high)
             low, high = (middle, high) if self.holds(engine, middle) else (low, middle)
-        return math.sqrt(low * high)
+        return low
 
 
 def _longest_s(target: SloTarget, workload: Workload) -> float:

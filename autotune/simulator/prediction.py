@@ -25,7 +25,7 @@ _REASONS: Mapping[StartPhase, str] = {
     StartPhase.CAPTURE: "oom_cudagraph",
 }
 _UNSUPPORTED = ("compute capability", "current GPU", "needs native fp8", "does not support float16")
-_SETTLING_SHARE = 0.15
+SETTLING_SHARE = 0.15
 """Share of a run's requests that are left out at its start: the batch is still filling."""
 
 
@@ -117,14 +117,19 @@ def run_workload(
     engine: EngineModel, workload: Workload, level: LoadLevel, *, requests: int, seed: int = 0, noise: float = 1.0
 ) -> SimulatedRun:
     """A workload on an engine in virtual time. The same seed gives the same prompts and arrivals to every engine."""
-    random = np.random.default_rng(seed)
-    inputs = draw_lengths(workload.input_tokens, requests, random)
-    outputs = draw_lengths(workload.output_tokens, requests, random)
-    arrivals = None
-    if level.loop is Loop.OPEN:
-        assert level.rate is not None
-        arrivals = np.cumsum(_gaps(workload.burstiness, requests, random)) / level.rate
+    inputs, outputs, unit_arrivals = draw_requests(workload, requests, seed)
+    arrivals = None if level.rate is None else unit_arrivals / level.rate
     return simulate_load(engine, level, inputs, outputs, arrivals=arrivals, seed=seed, noise=noise)
+
+
+def draw_requests(
+    workload: Workload, count: int, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Prompt lengths, answer lengths, and arrivals of an open loop at one request per second."""
+    random = np.random.default_rng(seed)
+    inputs = draw_lengths(workload.input_tokens, count, random)
+    outputs = draw_lengths(workload.output_tokens, count, random)
+    return inputs, outputs, np.cumsum(_gaps(workload.burstiness, count, random))
 
 
 def draw_lengths(spec: LengthSpec, count: int, random: np.random.Generator) -> NDArray[np.int64]:
@@ -154,7 +159,7 @@ def _summarise(
     engine: EngineModel, arguments: Arguments, level: LoadLevel, run: SimulatedRun, slo: Slo | None
 ) -> Prediction:
     count = len(run.scheduled)
-    settled = np.arange(count) >= int(_SETTLING_SHARE * count)
+    settled = np.arange(count) >= int(SETTLING_SHARE * count)
     start, end = float(run.scheduled[settled][0]), float(run.scheduled[-1])
     inside = (run.finished >= start) & (run.finished <= end)
     span = max(end - start, 1e-9)
