@@ -147,11 +147,13 @@ class Connection(asyncio.Protocol):
         self.buffer += data
         while (end := self.buffer.find(b"\r\n\r\n")) >= 0:
             head = self.buffer[:end].decode("latin-1")
-            length = 0
+            length, self.key = 0, ""
             for line in head.split("\r\n")[1:]:
                 name, _, value = line.partition(":")
                 if name.lower() == "content-length":
                     length = int(value)
+                elif name.lower() == "authorization":
+                    self.key = value.strip()
             if len(self.buffer) < end + 4 + length:
                 return
             body = self.buffer[end + 4 : end + 4 + length]
@@ -160,6 +162,9 @@ class Connection(asyncio.Protocol):
 
     def handle(self, method: str, path: str, body: bytes) -> None:
         server = self.server
+        if self.key and self.key != "Bearer right":
+            self.reply(401, {"error": {"message": "Incorrect API key", "code": 401}})
+            return
         if method == "GET" and path == "/record":
             self.reply(200, server.record)
         elif method == "POST" and path == "/reset":

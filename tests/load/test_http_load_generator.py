@@ -205,10 +205,13 @@ async def test_a_server_without_usage_gives_an_estimate(golden: Golden) -> None:
 
 
 async def test_an_api_key_is_sent_and_never_reported(golden: Golden) -> None:
-    target = Target(golden.url, "status-401", 100, api_key="status-401")
-    run = await send(target, plan(LoadLevel.closed(1), 1))
-    assert "status-401" not in run.records[0].detail
-    assert "status-401" not in repr(target).replace("model='status-401'", "")
+    right = Target(golden.url, "golden", 100, api_key="right")
+    assert (await send(right, plan(LoadLevel.closed(1), 1))).records[0].succeeded
+    wrong = Target(golden.url, "golden", 100, api_key="Incorrect")
+    (record,) = (await send(wrong, plan(LoadLevel.closed(1), 1))).records
+    assert (record.error, record.http_status) == (ErrorKind.HTTP_STATUS, 401)
+    assert record.detail == "HTTP 401: *** API key"
+    assert "Incorrect" not in repr(wrong)
 
 
 class StopAfter:
