@@ -10,6 +10,7 @@ import contextlib
 import json
 import sys
 import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,14 +32,14 @@ from autotune.store import Store, StudyRecord, TrialRecord
 
 STUDY = "chaos"
 SCALE = 200.0
-SERVING_WALL_S = 1.0
-REQUEST_TIMEOUT_S = 1.5
+SERVING_WALL_S = 0.7
+REQUEST_TIMEOUT_S = 1.0
 ARGUMENTS = {"max-model-len": 8192, "max-num-seqs": 16}
 
 
 def tell(**event: object) -> None:
-    """One line of JSON for the benchmark."""
-    sys.stdout.write(json.dumps(event) + "\n")
+    """One line of JSON for the benchmark, with the machine's monotonic time."""
+    sys.stdout.write(json.dumps({"at": time.monotonic(), **event}) + "\n")
     sys.stdout.flush()
 
 
