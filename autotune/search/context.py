@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from autotune.catalog import Gpu, ModelShape
@@ -41,5 +41,7 @@ class StudyContext:
     """Told of every finished trial, so that later refusals are better."""
     predicted_rate: Callable[[Arguments], float | None]
     """A first guess at a configuration's capacity, req/s."""
+    first_proposals: Callable[[], Sequence[Arguments]] = lambda: ()
+    """Configurations that are tried before the sampler's own: the best of the models of memory and speed."""
     time_scale: float = 1.0
     engine_command: tuple[str, ...] = field(default=())

@@ -136,13 +136,34 @@ def make_plan(
     hunt = _Hunt(request, space, guess)
     with _Pool(request, workers) as pool:
         hunt.run(pool, progress)
-    best = hunt.best()
-    if best is None:
+    ranked = hunt.ranked()
+    if not ranked:
         return GpuPlan(request.gpu, default, fitted, reference, len(hunt.rates), hunt.refused)
-    planned = _final(request, _fewest_flags(request, space, best))
+    planned = _final(request, _fewest_flags(request, space, ranked[0]))
     if (planned.capacity_rps or 0.0) * WITHIN <= (reference.capacity_rps or 0.0):
         planned = reference
     return GpuPlan(request.gpu, default, fitted, planned, len(hunt.rates), hunt.refused)
+
+
+def leaders(request: PlanRequest, count: int) -> list[Arguments]:
+    """The configurations that a short hunt in virtual time ranks highest, best first: where a search begins."""
+    space = build_space(
+        request.gpu,
+        request.model,
+        request.workload,
+        overrides=request.overrides,
+        fixed=request.fixed,
+        allow_lossy=request.allow_lossy,
+    )
+    guess = closed_form_rate(request.gpu, request.model, request.workload, request.slo, space.fixed)
+    hunt = _Hunt(request, space, guess)
+    with _Pool(request, 1) as pool:
+        hunt.run(pool, lambda progress: None)
+    found = hunt.ranked()[:count]
+    if not found:
+        return []
+    plain = _fewest_flags(request, space, found[0])
+    return [plain, *(arguments for arguments in found[1:] if arguments != plain)]
 
 
 def _final(request: PlanRequest, arguments: Arguments) -> PlannedConfiguration:
@@ -203,10 +224,10 @@ class _Hunt:
                 PlanProgress(self._request.gpu.name, len(self.rates), total, max(self.rates.values(), default=0.0))
             )
 
-    def best(self) -> Arguments | None:
-        """The configuration with the highest capacity; None when none holds the objective."""
-        key = max(self.rates, key=lambda k: self.rates[k], default=None)
-        return None if key is None or not self.rates[key] else self._space.arguments(self._params[key])
+    def ranked(self) -> list[Arguments]:
+        """The configurations that were the best of their time, highest capacity first."""
+        held = [key for key in self.rates if self.rates[key]]
+        return [self._space.arguments(self._params[key]) for key in sorted(held, key=lambda key: -self.rates[key])]
 
     def _spread_out(self) -> Iterator[dict[str, ArgumentValue]]:
         """The default first, then points of a sequence that fills the space evenly."""

@@ -19,7 +19,7 @@ from optuna.artifacts import FileSystemArtifactStore, upload_artifact
 from optuna.distributions import BaseDistribution
 from optuna.exceptions import StorageInternalError
 from optuna.samplers import BaseSampler
-from optuna.storages import RDBStorage
+from optuna.storages import InMemoryStorage, RDBStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from autotune.base.errors import EnvironmentProblemError
@@ -28,6 +28,8 @@ from autotune.store.result import Outcome, Role, TrialDocument
 
 OBJECTIVE_NAME = "output tok/s at the SLO"
 SLO_CLIP = 2.0
+IN_MEMORY = "memory:"
+"""A storage that is gone with the process."""
 _DASHBOARD_CONSTRAINTS = "constraints"
 """Key that optuna-dashboard 0.21 reads; Optuna 5 itself writes ``constraints:<name>``."""
 _LOCK_PATIENCE_S = 120.0
@@ -80,7 +82,7 @@ class OptunaRecord:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         connect = {"timeout": 60, "factory": _Connection} if url.startswith("sqlite") else {}
         try:
-            storage = RDBStorage(url, engine_kwargs={"connect_args": connect})
+            storage = InMemoryStorage() if url == IN_MEMORY else RDBStorage(url, engine_kwargs={"connect_args": connect})
             self._study = optuna.create_study(
                 storage=storage, study_name=name, sampler=make_sampler(0), direction="maximize", load_if_exists=True
             )

@@ -45,6 +45,8 @@ one so far, and from what the models of speed say."""
 IDLE_PROPOSALS_THAT_STOP = 25
 """Proposals in a row that needed no engine (known already or refused): the space is used up."""
 
+PREDICTED_LABEL = "predicted"
+
 
 class TrialExecutor(Protocol):
     """Runs one trial to its end; failures of the engine become outcomes, not exceptions."""
@@ -99,6 +101,7 @@ class StudyRun:
         self._save()
         await self._run_waiting()
         await self._run_baselines()
+        await self._run_first_proposals()
         await self._search()
         await self._confirm()
         return self._conclude()
@@ -150,6 +153,18 @@ class StudyRun:
         if known is not None:
             return known
         return await self._run_seeded(Role.BASELINE, baseline.label, baseline.arguments)
+
+    async def _run_first_proposals(self) -> None:
+        """What is predicted to be best, so that the sampler starts from a good incumbent."""
+        for arguments in self.context.first_proposals():
+            if self.budget.spent(self._proposals()):
+                return
+            if any(configuration_key(d.arguments) == configuration_key(arguments) for d in self.documents.values()):
+                continue
+            self.record.enqueue(
+                self.context.space.params_of(arguments), seed_attributes(Role.SEARCH, PREDICTED_LABEL, arguments)
+            )
+            await self._run_asked(self._ask())
 
     async def _search(self) -> None:
         idle = 0
