@@ -19,7 +19,12 @@ def beta_cdf(x: float, a: float, b: float) -> float:
     if x >= 1:
         return 1.0
     if x > (a + 1) / (a + b + 2):
-        return 1.0 - beta_cdf(1 - x, b, a)
+        return 1.0 - _lower_tail(1 - x, b, a)
+    return _lower_tail(x, a, b)
+
+
+def _lower_tail(x: float, a: float, b: float) -> float:
+    """The series where it converges fast: x up to about the mean."""
     log_front = a * math.log(x) + b * math.log1p(-x) + math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
     return math.exp(log_front) * _continued_fraction(x, a, b) / a
 
