@@ -96,7 +96,7 @@ def _figures(plan: LoadPlan, progress: LoadProgress) -> list[tuple[str, str]]:
         ("output tok/s lately", f"{tokens / span:.4g}" if span > 0 else "-"),
     ]
     left = _seconds_left(plan, progress)
-    return figures if left is None else [*figures, ("left", format_duration(max(left, 1.0)))]
+    return figures if left is None else [*figures, ("of sending left", format_duration(max(left, 1.0)))]
 
 
 def _seconds_left(plan: LoadPlan, progress: LoadProgress) -> float | None:
@@ -106,7 +106,7 @@ def _seconds_left(plan: LoadPlan, progress: LoadProgress) -> float | None:
     rate = plan.level.rate or (len(progress.finished) / elapsed if elapsed > 0 else 0.0)
     by_requests = (plan.max_requests - progress.sent) / rate if rate > 0 else float("inf")
     left = min(by_duration, by_requests)
-    return left if left < float("inf") else None
+    return left if 0 < left < float("inf") else None
 
 
 def _bar(plan: LoadPlan, progress: LoadProgress, width: int = 30) -> str:

@@ -48,8 +48,9 @@ def print_levels(results: Sequence[LevelResult], slo: Slo | None, capacity: Capa
         for line in _remarks(result):
             say(f"{result.run.plan.level}: {line}")
     if capacity is not None and slo is not None:
-        low, high = capacity.low, capacity.high
-        say(f"Capacity at {slo}: {capacity.rate:.3g} req/s (90 % interval {low:.3g} to {high:.3g}).", style="bold")
+        found = f"{capacity.rate:.3g} req/s (90 % interval {capacity.low:.3g} to {capacity.high:.3g})"
+        doubt = "" if capacity.resolved else " The search ended before it was sure."
+        say(f"Capacity at {slo}: {found}.{doubt}", style="bold")
 
 
 def document_of(

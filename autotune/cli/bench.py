@@ -204,8 +204,9 @@ async def _bench(order: _Order, display: BenchDisplay) -> _Outcome:
                 )
                 answered = [r for r in warm.records if r.succeeded]
                 if warm.records and not answered:
+                    reason = warm.records[0].detail.rstrip(".")
                     raise EnvironmentProblemError(
-                        f"{order.url}: no warm-up request succeeded: {warm.records[0].detail}.", "See the server's log."
+                        f"{order.url}: no warm-up request succeeded: {reason}.", "See the server's log."
                     )
                 first_guess = len(answered) / (warm.ended - warm.started) if answered else first_guess
             if order.capacity and sending.slo is not None:

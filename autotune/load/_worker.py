@@ -72,6 +72,8 @@ class Run:
 
     def add_jobs(self, jobs: list[Job], *, last: bool) -> None:
         """Take a page of jobs."""
+        if self._stopped:
+            return
         self._jobs.extend(jobs)
         self._no_more = last
         self._asked = False
@@ -162,6 +164,9 @@ class Run:
     async def _user(self) -> None:
         """Closed loop: one user sends the next request after the answer to the last and a time to think."""
         wait_until = self._start
+        await _sleep_until(wait_until)
+        # All users begin at once, but one process can only send for one after the other.
+        wait_until = time.monotonic()
         while not self._stopped:
             await _sleep_until(wait_until)
             if time.monotonic() >= self._until:

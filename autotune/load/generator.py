@@ -125,7 +125,8 @@ class _Run:
             await self._until(lambda: self._ready == len(self._workers), readers)
             self._go()
             await self._watch(observer, readers)
-        except asyncio.CancelledError:
+        except BaseException:
+            # Cancelled, a worker lost, or an observer that failed: whatever it was, nothing is sent any more.
             self._post({"type": "stop"})
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(self._until(self._all_ended, readers), _STOP_TIMEOUT)

@@ -4,7 +4,7 @@
 program needs: HTTP/1.1 over TCP or TLS, connections kept alive, no limit on their number, no proxies. A
 request that carries the extension ``"sink"`` (a :class:`BodySink`) has its body handed to the sink where it
 is read; its response's stream is then empty and ends with the body. Why it exists and what it saves:
-``docs/decisions/0003-http-transport.md``.
+``docs/decisions/0006-http-transport.md``.
 """
 
 from __future__ import annotations

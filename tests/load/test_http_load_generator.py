@@ -250,9 +250,31 @@ async def test_cancelling_a_run_stops_sending_and_leaves_the_generator_usable(go
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        golden.record()
         run = await generator.run(plan(LoadLevel.closed(1), 3))
-        assert len(run.records) == len(golden.record()) == 3
+        await asyncio.sleep(0.3)
+        assert sum(arrived >= run.started for arrived, *_ in golden.record()) == len(run.records) == 3
+
+
+async def test_an_observer_that_fails_ends_the_run_and_the_sending(golden: Golden) -> None:
+    class Broken:
+        def observe(self, progress: LoadProgress) -> bool:
+            raise ZeroDivisionError
+
+    async with HttpLoadGenerator(golden.target(), WallClock()) as generator:
+        with pytest.raises(ZeroDivisionError):
+            await generator.run(plan(LoadLevel.open(50), 100_000), Broken())
+        run = await generator.run(plan(LoadLevel.closed(1), 2))
+        await asyncio.sleep(0.3)
+        assert sum(arrived >= run.started for arrived, *_ in golden.record()) == len(run.records) == 2
+
+
+async def test_a_run_that_is_ended_while_jobs_are_on_their_way_ends(golden: Golden) -> None:
+    workload = Workload(input_tokens=4, output_tokens=1)
+    async with HttpLoadGenerator(golden.target(), WallClock()) as generator:
+        for answers in (1400, 1500, 1600):
+            order = plan(LoadLevel.closed(150), 10**6, workload=workload, max_duration=1e6)
+            run = await asyncio.wait_for(generator.run(order, StopAfter(answers)), 60)
+            assert run.ended_by_observer
 
 
 async def test_a_run_sends_for_its_duration_and_then_waits_for_the_answers(golden: Golden) -> None:
