@@ -14,6 +14,8 @@ from autotune.base.errors import EnvironmentProblemError, NoFeasibleConfiguratio
 from autotune.engine.api import EngineKind
 from autotune.engine.failure import Cause
 from autotune.search.baselines import (
+    DEFAULT_LABEL,
+    FITTED_LABEL,
     Baseline,
     default_baseline,
     fitted_default,
@@ -39,9 +41,12 @@ from autotune.trial.order import TrialOrder
 
 MAX_RETRIES = 2
 EQUAL_FAULTS_THAT_STOP = 3
-REPEAT_UNCERTAINTY, NEIGHBOUR_UNCERTAINTY, MODEL_UNCERTAINTY = 1.1, 1.35, 3.0
+REPEAT_UNCERTAINTY, NEIGHBOUR_UNCERTAINTY, MODEL_UNCERTAINTY = 1.5, 2.0, 3.0
 """Factors by which a capacity may differ from an earlier figure of the same configuration, from that of the best
-one so far, and from what the models of speed say."""
+one so far, and from what the models of speed say. Wide even for a repeat: a narrow prior would lean every repeat
+towards the first figure and hide both the noise and the winner's curse."""
+BRIEF = 0.5
+"""Effort of proposals, modes and single rounds of the confirmation, relative to the default's first measurement."""
 IDLE_PROPOSALS_THAT_STOP = 25
 """Proposals in a row that needed no engine (known already or refused): the space is used up."""
 
@@ -272,6 +277,7 @@ class StudyRun:
             )
         )
         guess, uncertainty = self._guess_rate(arguments, best)
+        quoted = role is Role.CONFIRMATION or label in (DEFAULT_LABEL, FITTED_LABEL)
         order = TrialOrder(
             number=number,
             role=role,
@@ -279,7 +285,9 @@ class StudyRun:
             folder=self.context.folder.trial(number),
             label=label,
             block=block,
-            incumbent_rate=best.capacity_rps if best is not None and role is Role.SEARCH else None,
+            incumbent_rate=best.capacity_rps if best is not None and not quoted else None,
+            must_resolve=quoted,
+            effort=1.0 if role is Role.BASELINE and quoted else BRIEF,
             guess_rate=guess,
             guess_uncertainty=uncertainty,
         )

@@ -58,6 +58,7 @@ async def measure_capacity(prober: Prober, order: TrialOrder) -> Measured:
         uncertainty=order.guess_uncertainty,
         incumbent=order.incumbent_rate,
         drop_dominated=not order.must_resolve,
+        effort=order.effort,
     )
     judged: list[JudgedProbe] = []
     while (plan := search.next()) is not None:

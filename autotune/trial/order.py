@@ -27,13 +27,12 @@ class TrialOrder:
     guess_rate: float | None = None
     guess_uncertainty: float = 3.0
     """Factor by which ``guess_rate`` may well be wrong (one standard deviation of its log)."""
+    must_resolve: bool = True
+    """The capacity itself is wanted, even if it is below the incumbent's."""
+    effort: float = 1.0
+    """Scales the requests of a probe: a proposal is looked at more briefly than what is quoted."""
 
     @property
     def prompt_stream(self) -> str:
         """Name of the prompt stream: common to all configurations, and unseen in each confirmation round."""
         return "search" if self.block is None else f"confirm-{self.block}"
-
-    @property
-    def must_resolve(self) -> bool:
-        """True when the capacity itself is wanted even if it is below the incumbent's."""
-        return self.role is not Role.SEARCH

@@ -96,7 +96,12 @@ async def test_a_configuration_that_cannot_beat_the_incumbent_is_dropped_early(
 ) -> None:
     full, _ = await run(engine_type, generator_type, running, events, order(tmp_path, guess_rate=1.0))
     trial = TrialOrder(
-        number=1, role=Role.SEARCH, arguments={}, folder=tmp_path / "0000", incumbent_rate=3 * true_capacity()
+        number=1,
+        role=Role.SEARCH,
+        arguments={},
+        folder=tmp_path / "0000",
+        incumbent_rate=3 * true_capacity(),
+        must_resolve=False,
     )
     dropped, _ = await run(engine_type, generator_type, running, events, trial)
     assert dropped.dominated
