@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("--vllm", help="command of vllm, e.g. /env/bin/vllm")
     parser.add_argument("--guidellm", help="command of guidellm, e.g. /env/bin/guidellm")
     parser.add_argument("--tokenizer", type=Path, help="model folder whose tokenizer those two use")
+    parser.add_argument("--tool-requests", type=int, default=1000)
     parser.add_argument("--only", choices=["cost", "throughput", "tools"])
     options = parser.parse_args()
     say = (lambda *_: None) if options.json else print
@@ -162,7 +163,7 @@ def whole_tools(options: argparse.Namespace, say: Any) -> list[dict[str, Any]]:
         else:
             tools.append(kind(command, options.tokenizer))
     with golden_server(first=0.2, gap=0.02) as golden:
-        results = compare_tools(tools, golden, Load(rate=28.0, requests=1000, input_tokens=128, output_tokens=64))
+        results = compare_tools(tools, golden, Load(28.0, options.tool_requests, 128, 64))
     for result in results:
         if "error" in result:
             say(f"{result['tool']}: failed: {result['error']}")
