@@ -120,7 +120,7 @@ class StreamTransport(httpx.AsyncBaseTransport):
         on_idle = self._idle.setdefault(origin, []).append
         use_tls = scheme == "https"
         opening = (
-            self._open_tls(host, port, on_idle, tls=use_tls)
+            self._open_protocol(host, port, on_idle, tls=use_tls)
             if use_tls or not hasattr(select, "epoll")
             else (self._open_socket(host, port, on_idle))
         )
@@ -164,7 +164,7 @@ class StreamTransport(httpx.AsyncBaseTransport):
             return SocketConnection(sock, self._poller, on_idle)
         raise failure
 
-    async def _open_tls(self, host: str, port: int, on_idle: OnIdle, *, tls: bool) -> Connection:
+    async def _open_protocol(self, host: str, port: int, on_idle: OnIdle, *, tls: bool) -> Connection:
         if tls and self._tls is None:
             self._tls = httpx.create_ssl_context(verify=self._verify)
         connection = ProtocolConnection(on_idle)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import select
+import shutil
+import ssl
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -18,17 +23,17 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
 @asynccontextmanager
-async def server(handler: Handler) -> AsyncIterator[str]:
+async def server(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await handler(reader, writer)
         finally:
             writer.close()
 
-    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
     port = listening.sockets[0].getsockname()[1]
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield f"{'http' if tls is None else 'https'}://127.0.0.1:{port}"
     finally:
         listening.close()
 
@@ -209,3 +214,58 @@ async def test_a_large_request_body_is_sent_whole() -> None:
 
     async with server(handler) as url, client() as http:
         assert (await http.post(url, content=body)).text == "ok"
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A self-signed certificate and its key in one file."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    path = tmp_path / "both.pem"
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+         "-keyout", str(key), "-out", str(cert)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    path.write_text(key.read_text() + cert.read_text())
+    return path
+
+
+async def test_tls_streams_too_and_checks_certificates(certificate: Path) -> None:
+    event = b'data: {"choices":[{"index":0,"text":"a","finish_reason":null}]}\n\n'
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await request_of(reader)
+            writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+            for data in (event, event, event, b"data: [DONE]\n\n"):
+                writer.write(b"%x\r\n%s\r\n" % (len(data), data))
+                await writer.drain()
+                await asyncio.sleep(0.01)
+            writer.write(b"0\r\n\r\n")
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    async with server(handler, context) as url:
+        async with httpx.AsyncClient(transport=StreamTransport(verify=False)) as http:
+            for _ in range(2):
+                sink = StreamReader()
+                request = http.build_request("POST", url, extensions={"sink": sink})
+                await (await http.send(request, stream=True)).aread()
+                assert (sink.chunks, sink.saw_done) == (3, True)
+        async with client() as http:
+            with pytest.raises(httpx.ConnectError, match="certificate"):
+                await http.post(url)
+
+
+async def test_without_epoll_asyncio_carries_plain_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(select, "epoll")
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await request_of(reader)
+            writer.write(OK)
+
+    async with server(handler) as url, client() as http:
+        assert [(await http.get(url)).text for _ in range(2)] == ["ok", "ok"]
