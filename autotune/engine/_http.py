@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 
 _TIMEOUT_S = 5.0
+_LONG_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,9 @@ class EngineHttp:
 
     async def server_info(self) -> dict[str, Any]:
         """The configuration that the engine resolved (development mode); empty where it does not tell."""
-        document = _json(await self._request("GET", "/server_info", {"config_format": "json"}))
+        # It looks at the whole system, too, which takes seconds.
+        response = await self._request("GET", "/server_info", {"config_format": "json"}, patience=_LONG_TIMEOUT_S)
+        document = _json(response)
         return document if isinstance(document, dict) else {}
 
     async def metrics(self) -> str:
@@ -50,9 +53,12 @@ class EngineHttp:
         document = _json(response)
         return bool(document.get("success", True)) if isinstance(document, dict) else True
 
-    async def _request(self, method: str, path: str, query: dict[str, str] | None = None) -> httpx.Response | None:
+    async def _request(
+        self, method: str, path: str, query: dict[str, str] | None = None, *, patience: float | None = None
+    ) -> httpx.Response | None:
+        timeout = self.timeout if patience is None else patience
         try:
-            async with httpx.AsyncClient(base_url=self.url, timeout=self.timeout, trust_env=False) as client:
+            async with httpx.AsyncClient(base_url=self.url, timeout=timeout, trust_env=False) as client:
                 return await client.request(method, path, params=query)
         except httpx.HTTPError:
             return None

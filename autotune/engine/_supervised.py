@@ -32,6 +32,9 @@ _OK = 200
 _DYING_S = 10.0
 """Wall seconds in which a broken engine may still write down why."""
 _STILL_S = 1.0
+"""Wall seconds without a word after which a dead leader's children have said all."""
+_HEALTHY_S = 5.0
+"""The same while the leader lives: vLLM takes seconds to see that its engine core is gone."""
 
 Launcher = Callable[[Sequence[str], Mapping[str, str], CappedLog], Child]
 
@@ -247,7 +250,7 @@ class SupervisedEngine:
             now = time.monotonic()
             if self._process.log.grown != grown:
                 grown, still_since = self._process.log.grown, now
-            elif now - still_since > _STILL_S and (self._process.exit_code() is not None or await self._answers()):
+            elif now - still_since > (_HEALTHY_S if self._process.exit_code() is None else _STILL_S):
                 return
             await asyncio.sleep(_POLL_S)
 

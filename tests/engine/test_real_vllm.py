@@ -44,6 +44,7 @@ pytestmark = [
 
 
 def processes_of_ours() -> list[int]:
+    """Living processes of engines; those that wait for the next one, with vLLM imported, are left out."""
     me = own_identity()
     return [
         process.identity.pid
@@ -51,6 +52,7 @@ def processes_of_ours() -> list[int]:
         if process.alive
         and (marker := Marker.read(environment_of(process.identity.pid))) is not None
         and marker.tuner == me
+        and process.parent != os.getpid()
     ]
 
 
@@ -65,13 +67,25 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def engines() -> Iterator[dict[str, VllmEngine]]:
+    """Engines by their environment: each keeps a process with vLLM imported."""
+    made: dict[str, VllmEngine] = {}
+    yield made
+    for engine in made.values():
+        asyncio.run(engine.close())
+
+
 @pytest.fixture
-def make_engine() -> Iterator[Callable[..., VllmEngine]]:
+def make_engine(engines: dict[str, VllmEngine]) -> Iterator[Callable[..., VllmEngine]]:
     assert PYTHON is not None
-    installation = detect_vllm(PYTHON)
+    python = PYTHON
 
     def make(**environment: str) -> VllmEngine:
-        return VllmEngine(installation, environment={**CPU, **environment})
+        key = str(sorted(environment.items()))
+        if key not in engines:
+            engines[key] = VllmEngine(detect_vllm(python), environment={**CPU, **environment})
+        return engines[key]
 
     yield make
     assert processes_of_ours() == []
