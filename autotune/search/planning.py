@@ -21,6 +21,9 @@ from autotune.space import Feasibility, SearchSpace, build_space
 from autotune.spec import Arguments, ArgumentValue, LoadLevel, Slo, Workload
 
 CONFIGURATIONS = 200
+PREDICTED_CONFIGURATIONS = 60
+PREDICTED_PROPOSALS = 2
+"""How many of the configurations that the models rank highest a study tries first, and among how many they are sought."""
 SCOUT_REQUESTS = 1000
 """Requests of the runs that compare configurations."""
 FINAL_REQUESTS = 3000
@@ -145,16 +148,8 @@ def make_plan(
     return GpuPlan(request.gpu, default, fitted, planned, len(hunt.rates), hunt.refused)
 
 
-def leaders(request: PlanRequest, count: int) -> list[Arguments]:
+def leaders(request: PlanRequest, space: SearchSpace, count: int) -> list[Arguments]:
     """The configurations that a short hunt in virtual time ranks highest, best first: where a search begins."""
-    space = build_space(
-        request.gpu,
-        request.model,
-        request.workload,
-        overrides=request.overrides,
-        fixed=request.fixed,
-        allow_lossy=request.allow_lossy,
-    )
     guess = closed_form_rate(request.gpu, request.model, request.workload, request.slo, space.fixed)
     hunt = _Hunt(request, space, guess)
     with _Pool(request, 1) as pool:
@@ -208,7 +203,8 @@ class _Hunt:
         total = self._request.configurations
         opening = max(1, int(_OPENING_SHARE * total))
         while len(self.rates) < total:
-            room = min(AT_ONCE, total - len(self.rates))
+            # The first one alone: all others need then only be compared with it.
+            room = min(AT_ONCE, total - len(self.rates)) if self.rates else 1
             chosen: list[dict[str, ArgumentValue]] = []
             if len(self.rates) >= opening:
                 chosen = list(_first(self._neighbours(), room))

@@ -82,7 +82,8 @@ class OptunaRecord:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         connect = {"timeout": 60, "factory": _Connection} if url.startswith("sqlite") else {}
         try:
-            storage = InMemoryStorage() if url == IN_MEMORY else RDBStorage(url, engine_kwargs={"connect_args": connect})
+            engine = {"connect_args": connect}
+            storage = InMemoryStorage() if url == IN_MEMORY else RDBStorage(url, engine_kwargs=engine)
             self._study = optuna.create_study(
                 storage=storage, study_name=name, sampler=make_sampler(0), direction="maximize", load_if_exists=True
             )

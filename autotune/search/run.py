@@ -7,12 +7,12 @@ import contextlib
 import json
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.base.errors import EnvironmentProblemError
-from autotune.catalog import load_gpu, load_model
+from autotune.catalog import Gpu, ModelShape, load_gpu, load_model
 from autotune.search.context import StudyContext
 from autotune.search.engines import EngineSelection, detect_gpu_name, select_engine
 from autotune.search.events import StudyObserver
@@ -20,13 +20,14 @@ from autotune.search.feasibility import Judge
 from autotune.search.folder import StudyFolder
 from autotune.search.identity import refuse_changes, study_identity
 from autotune.search.keeper import DashboardPages, Keeper, circumstances_of
+from autotune.search.planning import PREDICTED_CONFIGURATIONS, PREDICTED_PROPOSALS, PlanRequest, leaders
 from autotune.search.prediction import expected_tokens_per_s, predicted_rate, shortest_time_s
 from autotune.search.record import OptunaRecord
 from autotune.search.sampler import sampler_factory
 from autotune.search.setup import TrialEvents, trial_setup
 from autotune.search.study import StudyRun
-from autotune.space import build_space
-from autotune.spec import StudySpec
+from autotune.space import SearchSpace, build_space
+from autotune.spec import Arguments, StudySpec
 from autotune.store import Store
 from autotune.store.result import StudyDocument
 from autotune.trial import TrialRunner
@@ -105,10 +106,19 @@ def prepare_study(spec: StudySpec, options: SearchOptions) -> PreparedStudy:
         refuse=judge.refuse,
         learn=judge.learn,
         predicted_rate=lambda arguments: predicted_rate(gpu, model, spec, arguments),
+        first_proposals=lambda: _predicted_best(spec, gpu, model, space),
         time_scale=selection.time_scale,
         engine_command=selection.command,
     )
     return PreparedStudy(spec, context, selection, STUDIES / "artifacts")
+
+
+def _predicted_best(spec: StudySpec, gpu: Gpu, model: ModelShape, space: SearchSpace) -> Sequence[Arguments]:
+    """What the models rank highest; for a fixed load they are not asked."""
+    if spec.load is not None or gpu.kind == "cpu":
+        return ()
+    request = PlanRequest(gpu, model, spec.workload, spec.slo, configurations=PREDICTED_CONFIGURATIONS, seed=spec.seed)
+    return leaders(request, space, PREDICTED_PROPOSALS)
 
 
 def run_prepared(prepared: PreparedStudy, observer: StudyObserver, pages: DashboardPages) -> StudyDocument:
