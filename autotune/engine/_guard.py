@@ -32,28 +32,33 @@ class Guard:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._watched: dict[ProcessIdentity, Marker] = {}
         self._lock = threading.Lock()
 
     def watch(self, leader: ProcessIdentity, marker: Marker) -> None:
         """Have an engine ended should this process die."""
-        self._tell({"watch": [leader.pid, leader.create_time], "mark": marker.environment()})
+        with self._lock:
+            self._watched[leader] = marker
+            if self._process is not None and self._process.poll() is None:
+                self._tell(_watch_message(leader, marker))
+                return
+            # A guard that was killed is started again and told of all.
+            self._process = self._start()
+            for other, mark in self._watched.items():
+                self._tell(_watch_message(other, mark))
 
     def forget(self, leader: ProcessIdentity) -> None:
         """Nothing of this engine is left."""
-        self._tell({"forget": [leader.pid, leader.create_time]})
+        with self._lock:
+            self._watched.pop(leader, None)
+            self._tell({"forget": [leader.pid, leader.create_time]})
 
     def _tell(self, message: dict[str, object]) -> None:
-        with self._lock:
-            # A guard that was killed is started again with the next engine; orphans can be found without it.
-            if self._process is None or self._process.poll() is not None:
-                if "forget" in message:
-                    return
-                self._process = self._start()
-            pipe = self._process.stdin
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.write(json.dumps(message).encode() + b"\n")
-                    pipe.flush()
+        pipe = self._process.stdin if self._process is not None else None
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.write(json.dumps(message).encode() + b"\n")
+                pipe.flush()
 
     def _start(self) -> subprocess.Popen[bytes]:
         tuner = own_identity()
@@ -68,6 +73,10 @@ class Guard:
             env=environment,
             start_new_session=True,
         )
+
+
+def _watch_message(leader: ProcessIdentity, marker: Marker) -> dict[str, object]:
+    return {"watch": [leader.pid, leader.create_time], "mark": marker.environment()}
 
 
 @functools.cache

@@ -6,19 +6,16 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
+from autotune.engine._gpu_memory import MemoryProbe
 from autotune.engine._guard import Guard
 from autotune.engine._log import CappedLog
 from autotune.engine._marker import Marker
 from autotune.engine._procfs import ProcessIdentity, ProcessState, look_at, oom_kills
 from autotune.engine._session import TERM_GRACE_S, Session
-
-MemoryProbe = Callable[[], int | None]
-"""Bytes taken on the GPU by anybody, or None where nobody can tell."""
 
 MEMORY_PATIENCE_S = 30.0
 """Wall seconds in which the driver must give back the memory of processes that are gone."""
@@ -72,9 +69,34 @@ class EndOfProcess:
     left: int
 
 
-def spawn(
-    command: Sequence[str], environment: Mapping[str, str], log: CappedLog, working_folder: Path | None = None
-) -> subprocess.Popen[bytes]:
+class Launcher(Protocol):
+    """A way to start a program in a session of its own, its output into a log."""
+
+    def __call__(self, command: Sequence[str], environment: Mapping[str, str], log: CappedLog) -> Child:
+        """Start it.
+
+        Raises:
+            OSError: the program cannot be run, or the start was cancelled.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """Have a start that goes on in another thread end soon."""
+        ...
+
+
+class PlainLauncher:
+    """Starts programs as usual; it takes no time that could be cut short."""
+
+    def __call__(self, command: Sequence[str], environment: Mapping[str, str], log: CappedLog) -> Child:
+        """Start it."""
+        return spawn(command, environment, log)
+
+    def cancel(self) -> None:
+        """Nothing."""
+
+
+def spawn(command: Sequence[str], environment: Mapping[str, str], log: CappedLog) -> subprocess.Popen[bytes]:
     """Start a program in a session of its own, its two outputs into one log.
 
     Raises:
@@ -88,7 +110,6 @@ def spawn(
             stdout=writing,
             stderr=writing,
             env=dict(environment),
-            cwd=working_folder,
             start_new_session=True,
         )
     except BaseException:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,12 +11,13 @@ from pathlib import Path
 
 from autotune.base.clock import Clock
 from autotune.engine._facts import read_facts
+from autotune.engine._gpu_memory import GpuMemory
 from autotune.engine._guard import Guard, shared_guard
 from autotune.engine._http import EngineHttp
 from autotune.engine._log import CappedLog
 from autotune.engine._marker import Marker
 from autotune.engine._ports import LOOPBACK, free_port, listens
-from autotune.engine._process import Child, LifeHooks, MemoryProbe, NoHooks, SupervisedProcess, spawn
+from autotune.engine._process import Child, Launcher, LifeHooks, NoHooks, PlainLauncher, SupervisedProcess
 from autotune.engine._redaction import Redactor
 from autotune.engine._room import check_room
 from autotune.engine._session import TERM_GRACE_S
@@ -36,25 +38,22 @@ _STILL_S = 1.0
 _HEALTHY_S = 5.0
 """The same while the leader lives: vLLM takes seconds to see that its engine core is gone."""
 
-Launcher = Callable[[Sequence[str], Mapping[str, str], CappedLog], Child]
-
 
 @dataclass(frozen=True)
 class Supervision:
     """How engines of one kind are supervised. Durations are wall seconds: they concern operating system processes.
 
     ``spawn_allowance`` is added to every start's deadline, so that a scaled clock leaves a process its time to appear.
-    ``memory_used`` tells how much of the GPU is taken, for the wait after a stop.
     """
 
     clock: Clock
     time_scale: float = 1.0
     spawn_allowance: float = 0.0
-    memory_used: MemoryProbe = lambda: None
+    memory: GpuMemory = field(default_factory=GpuMemory)
     hooks: LifeHooks = field(default_factory=NoHooks)
     guard: Guard | None = field(default_factory=shared_guard)
     study: str = ""
-    launcher: Launcher = spawn
+    launcher: Launcher = field(default_factory=PlainLauncher)
     watchdog: StartWatchdog = field(default_factory=StartWatchdog)
     grace: float = TERM_GRACE_S
     """Between SIGTERM and SIGKILL."""
@@ -84,22 +83,31 @@ async def start_engine(
     marked = {**environment, **marker.environment()}
     request.folder.mkdir(parents=True, exist_ok=True)
     log = CappedLog(request.folder / "engine.log", Redactor(marked))
-    memory_before = await asyncio.to_thread(supervision.memory_used)
+    memory_before = await asyncio.to_thread(supervision.memory.wait_until_free)
     began = supervision.clock.now()
+
+    def supervise(child: Child) -> SupervisedProcess:
+        return SupervisedProcess(
+            child,
+            log,
+            marker,
+            port=port,
+            guard=supervision.guard,
+            hooks=supervision.hooks,
+            memory_used=supervision.memory.used,
+            memory_before=memory_before,
+        )
+
+    launching = asyncio.ensure_future(asyncio.to_thread(supervision.launcher, list(command(port, served)), marked, log))
     try:
-        child = await asyncio.to_thread(supervision.launcher, list(command(port, served)), marked, log)
+        process = supervise(await asyncio.shield(launching))
     except OSError as error:
         raise EngineStartError(_cannot_run(error)) from error
-    process = SupervisedProcess(
-        child,
-        log,
-        marker,
-        port=port,
-        guard=supervision.guard,
-        hooks=supervision.hooks,
-        memory_used=supervision.memory_used,
-        memory_before=memory_before,
-    )
+    except asyncio.CancelledError:
+        supervision.launcher.cancel()
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(supervise(await launching).stop, 0.0)
+        raise
     engine = SupervisedEngine(process, port, served, supervision)
     try:
         await engine.wait_until_ready(request.start_deadline, began)

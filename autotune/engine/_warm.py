@@ -111,6 +111,12 @@ class Zygote:
         """False once it ended."""
         return not self._closed and self._process.poll() is None
 
+    def abandon(self) -> None:
+        """Have whoever waits for it give up."""
+        with self._arrived:
+            self._closed = True
+            self._arrived.notify_all()
+
     def close(self) -> None:
         """End it; engines that it forked are not touched."""
         self._channel.close()
@@ -158,6 +164,7 @@ class WarmLauncher:
         self._guard = guard
         self._zygote: Zygote | None = None
         self._given_up = False
+        self._cancelled = False
         self._lock = threading.Lock()
 
     @property
@@ -176,18 +183,23 @@ class WarmLauncher:
         with self._lock:
             self._close()
 
-    def prepare(self, environment: Mapping[str, str]) -> None:
-        """Begin to import, so that a start soon finds everything ready."""
-        with self._lock:
-            if not self._given_up:
-                self._fitting(environment)
+    def cancel(self) -> None:
+        """Have a start that waits for imports end at once."""
+        self._cancelled = True
+        zygote = self._zygote
+        if zygote is not None:
+            zygote.abandon()
 
     def __call__(self, command: Sequence[str], environment: Mapping[str, str], log: CappedLog) -> Child:
         with self._lock:
+            self._cancelled = False
             if not self._given_up:
                 try:
                     return self._fork(command, environment, log)
                 except (ColdStartError, OSError) as error:
+                    if self._cancelled:
+                        self._close()
+                        raise OSError("the start was cancelled") from error
                     log.note(f"started plainly: {error}")
                     self._given_up = True
                     self._close()

@@ -12,6 +12,7 @@ import autotune
 from autotune.base.clock import Clock, WallClock
 from autotune.catalog import Gpu
 from autotune.engine._environment import engine_environment
+from autotune.engine._gpu_memory import GpuMemory
 from autotune.engine._process import LifeHooks, NoHooks
 from autotune.engine._supervised import SupervisedEngine, Supervision, server_arguments, start_engine
 from autotune.engine._watchdog import StartWatchdog
@@ -61,7 +62,7 @@ class SimulatedEngine:
             clock=self._clock,
             time_scale=self._clock.scale,
             spawn_allowance=_SPAWN_ALLOWANCE_S,
-            memory_used=self._memory_used,
+            memory=GpuMemory(self._memory_used),
             hooks=hooks or NoHooks(),
             study=study,
             watchdog=watchdog or StartWatchdog(),

@@ -10,15 +10,16 @@ from pathlib import Path
 
 from autotune.base.clock import Clock, WallClock
 from autotune.engine._environment import engine_environment
+from autotune.engine._gpu_memory import GpuMemory, MemoryProbe
 from autotune.engine._guard import Guard, shared_guard
-from autotune.engine._process import LifeHooks, MemoryProbe, NoHooks, spawn
+from autotune.engine._process import LifeHooks, NoHooks, PlainLauncher
 from autotune.engine._supervised import SupervisedEngine, Supervision, server_arguments, start_engine
 from autotune.engine._warm import WarmLauncher
 from autotune.engine.api import EngineKind, EngineStartError, LaunchRequest
 from autotune.engine.catalogue import ArgumentCatalogue, load_catalogue
 from autotune.engine.failure import Cause
 from autotune.engine.installation import VllmInstallation
-from autotune.space import to_argv
+from autotune.space import normalise, to_argv
 from autotune.spec import Arguments
 from autotune.telemetry import gpu_memory_used
 
@@ -61,8 +62,8 @@ class VllmEngine:
         self._supervision = Supervision(
             clock=self._clock,
             guard=guard,
-            launcher=self._launcher or spawn,
-            memory_used=memory_used or _probe(device_uuid),
+            launcher=self._launcher or PlainLauncher(),
+            memory=GpuMemory(memory_used or _probe(device_uuid)),
             hooks=hooks or NoHooks(),
             study=study,
         )
@@ -89,7 +90,8 @@ class VllmEngine:
 
     def check(self, arguments: Arguments) -> list[str]:
         """Reasons why this installation would refuse the arguments."""
-        return self.catalogue.check(arguments)
+        ours = [f"{name} is set for each engine: leave it out." for name in arguments if normalise(name) in _RESERVED]
+        return ours + self.catalogue.check(arguments)
 
     async def start(self, request: LaunchRequest) -> SupervisedEngine:
         """Start an engine and wait until it is ready.
@@ -123,6 +125,22 @@ class VllmEngine:
             await asyncio.to_thread(self._launcher.close)
 
 
+_RESERVED = frozenset(
+    {
+        "host",
+        "port",
+        "uds",
+        "api-key",
+        "ssl-keyfile",
+        "ssl-certfile",
+        "root-path",
+        "headless",
+        "grpc",
+        "config",
+        "model",
+    }
+)
+"""Arguments by which an engine would not be found, or not be ours alone."""
 _MAYBE_FROM_FORKING = frozenset(
     {
         Cause.ENGINE_CRASH,

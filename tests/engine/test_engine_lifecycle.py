@@ -220,3 +220,18 @@ async def test_hooks_hear_of_every_life(make_engine: MakeEngine, make_request: M
     await running.stop()
     assert [word.split()[0] for word in heard] == ["started", "stopped"]
     assert heard[0].split(maxsplit=1)[1] == heard[1].split(maxsplit=1)[1]
+
+
+async def test_memory_in_other_hands_is_no_trial_of_ours(make_engine: MakeEngine, make_request: MakeRequest) -> None:
+    taken = [2**30]
+    engine = make_engine(memory_used=lambda: taken[0])
+    engine._supervision.memory._patience = 0.2
+    running = await engine.start(make_request())
+    await running.stop()
+    taken[0] = 9 * 2**30
+    with pytest.raises(EngineStartError) as caught:
+        await engine.start(make_request())
+    assert caught.value.failure.cause is Cause.GPU_MEMORY_BUSY
+    assert "8.0 GiB" in caught.value.failure.line
+    taken[0] = 2**30
+    await (await engine.start(make_request())).stop()

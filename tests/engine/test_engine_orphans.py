@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 
 from autotune.engine import Orphan, end_orphan, find_orphans
-from autotune.engine._procfs import all_processes, look_at
+from autotune.engine._guard import Guard
+from autotune.engine._marker import Marker
+from autotune.engine._procfs import ProcessIdentity, all_processes, look_at
 
 FAKE = Path(__file__).parent / "fake_vllm.py"
 TUNER = textwrap.dedent(
@@ -111,3 +113,27 @@ def test_an_interrupted_tuner_leaves_nothing(tuner: Tuner) -> None:
     tuner.process.wait(30)
     until(lambda: gone(tuner.engine_pid) and gone(tuner.guard_pid))
     until(lambda: own_orphans(tuner.process.pid) == [])
+
+
+def test_a_guard_that_was_killed_is_started_again_and_knows_all(tmp_path: Path) -> None:
+    guard = Guard()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as engine:
+        state = look_at(engine.pid)
+        assert state is not None
+        guard.watch(state.identity, Marker.new())
+        first = guard._process
+        assert first is not None
+        first.kill()
+        first.wait()
+        other = ProcessIdentity(engine.pid, state.identity.create_time + 1)
+        guard.watch(other, Marker.new())
+        second = guard._process
+        assert second is not None
+        assert second.pid != first.pid
+        assert guard._watched.keys() == {state.identity, other}
+        guard.forget(state.identity)
+        guard.forget(other)
+        assert second.stdin is not None
+        second.stdin.close()
+        assert second.wait(20) == 0
+        assert engine.poll() is None

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from autotune.engine._procfs import environment_of, look_at
 
 FAKE = Path(__file__).parent / "fake_vllm.py"
 TORCH = """
+import time
+time.sleep({seconds})
 class version:
     cuda = "13.0"
 class cuda:
@@ -36,10 +39,10 @@ MakeWarmEngine = Callable[..., VllmEngine]
 async def make_warm_engine(nothing_left: None, tmp_path: Path) -> AsyncIterator[MakeWarmEngine]:
     engines: list[VllmEngine] = []
 
-    def make(behaviour: dict[str, Any] | None = None, *, initialised: bool = False) -> VllmEngine:
+    def make(behaviour: dict[str, Any] | None = None, *, initialised: bool = False, seconds: float = 0.0) -> VllmEngine:
         packages = tmp_path / "packages"
         packages.mkdir(exist_ok=True)
-        (packages / "torch.py").write_text(TORCH.format(initialised=initialised))
+        (packages / "torch.py").write_text(TORCH.format(initialised=initialised, seconds=seconds))
         shutil.copy(FAKE, packages / "fake_server.py")
         command = (sys.executable, "-m", "fake_server")
         installation = VllmInstallation(command, "0.99.0", CommandStyle.SERVE, sys.executable)
@@ -139,3 +142,16 @@ async def test_an_odd_failure_of_a_fork_is_tried_plainly(
     launcher = engine._launcher
     assert launcher is not None
     assert not launcher.warm
+
+
+async def test_cancelling_a_start_that_waits_for_imports(
+    make_warm_engine: MakeWarmEngine, make_request: MakeRequest
+) -> None:
+    engine = make_warm_engine(seconds=60.0)
+    starting = asyncio.create_task(engine.start(make_request()))
+    await asyncio.sleep(0.7)
+    began = time.monotonic()
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert time.monotonic() - began < 20
