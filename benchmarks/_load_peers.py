@@ -12,7 +12,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 Stream = Callable[[dict[str, object]], AbstractAsyncContextManager[AsyncIterator[bytes]]]
@@ -76,16 +76,15 @@ async def httpx_stream(url: str, kind: str) -> AsyncIterator[Stream]:
 
 
 async def measure(kind: str, url: str, concurrency: int, requests: int, tokens: int) -> dict[str, float]:
-    bodies = iter(range(requests))
     chunks = 0
 
-    async def user(stream: Stream) -> None:
+    async def user(stream: Stream, numbers: Iterator[int], answer: int) -> None:
         nonlocal chunks
-        for number in bodies:
+        for number in numbers:
             body = {
                 "model": "golden",
                 "prompt": [(number * 131 + i * 7) % 30_000 for i in range(128)],
-                "max_tokens": tokens,
+                "max_tokens": answer,
                 "stream": True,
                 "stream_options": {"include_usage": True},
             }
@@ -97,8 +96,13 @@ async def measure(kind: str, url: str, concurrency: int, requests: int, tokens: 
 
     opened = aiohttp_stream(url) if kind == "aiohttp" else httpx_stream(url, kind)
     async with opened as stream:
+        # Connections are opened and code is warm before the measurement.
+        opening = iter(range(concurrency))
+        await asyncio.gather(*(user(stream, opening, 2) for _ in range(concurrency)))
+        numbers = iter(range(requests))
+        chunks = 0
         cpu, started = time.process_time(), time.monotonic()
-        await asyncio.gather(*(user(stream) for _ in range(concurrency)))
+        await asyncio.gather(*(user(stream, numbers, tokens) for _ in range(concurrency)))
         return {"cpu_s": time.process_time() - cpu, "chunks": chunks, "wall_s": time.monotonic() - started}
 
 

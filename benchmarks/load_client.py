@@ -2,8 +2,9 @@
 
     python benchmarks/load_client.py [--json] [--vllm COMMAND --guidellm COMMAND --tokenizer FOLDER]
 
-1. CPU per chunk at 256 concurrent streams: our load generator, aiohttp, httpx-aiohttp, plain httpx and our
-   transport under httpx's own streaming interface, in turn, several rounds; the median of the rounds' ratios counts.
+1. CPU per chunk at 256 concurrent streams, with connections open and code warm: our load generator, aiohttp,
+   httpx-aiohttp, plain httpx, and our transport under httpx's own streaming interface, in turn, several rounds; the
+   median of the rounds' ratios counts.
 2. 50,000 chunks a second from a cheap server for some seconds: are they all received, and is the schedule kept?
 3. As whole tools (when their commands are given): ``vllm bench serve`` and GuideLLM against ``autotune bench``.
 
@@ -111,9 +112,14 @@ def _ours(golden: Golden, requests: int) -> dict[str, Any]:
 
 
 async def _send(golden: Golden, level: LoadLevel, requests: int, tokens: int, inputs: int, processes: int) -> LoadRun:
+    """One run, after connections were opened and code is warm."""
     workload = Workload(input_tokens=inputs, output_tokens=tokens)
     plan = LoadPlan(level, workload, 1, "benchmark", requests, math.inf, 300.0)
+    short = Workload(input_tokens=inputs, output_tokens=2)
+    opening = LoadPlan(LoadLevel.closed(CONCURRENCY), short, 1, "warm-up", CONCURRENCY, math.inf, 300.0)
     async with HttpLoadGenerator(Target(golden.url, "golden", 30_000), WallClock(), processes=processes) as generator:
+        await generator.run(opening)
+        golden.record()
         return await generator.run(plan)
 
 
