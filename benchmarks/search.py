@@ -33,6 +33,7 @@ OURS = "ours"
 OURS_TRIALS = 12
 """Proposals of our study: what it costs to be near the optimum with little hope of more."""
 AA_TRIALS = 4
+AA_SEEDS = 3
 AA_SYSTEMS = ("rtx4090-chat", "a100-rag", "l40s-batch", "h200-chat")
 AA_SPACE: dict[str, object] = {
     "gpu-memory-utilization": [0.9, 0.91, 0.92],
@@ -244,7 +245,7 @@ def main() -> None:
     )  # fmt: skip
     started = time.monotonic()
     jobs = [(system, seed, chosen) for seed in range(options.seeds) for system in systems]
-    trials = [(system, seed) for seed in range(5 * options.seeds) for system in systems if system.name in AA_SYSTEMS]
+    trials = [(system, seed) for seed in range(AA_SEEDS * options.seeds) for system in systems if system.name in AA_SYSTEMS]
     with ProcessPoolExecutor(options.workers, max_tasks_per_child=None) as pool:
         runs = list(pool.map(run_system, jobs))
         wrong = list(pool.map(run_aa, trials)) if OURS in chosen else []
