@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autotune.base.files import write_atomically
-from autotune.base.units import format_duration
 from autotune.cli.console import Column, say, show_table
 from autotune.load import LoadSummary
 from autotune.load.summary import PERCENTILES
@@ -33,16 +32,16 @@ def print_levels(results: Sequence[LevelResult], slo: Slo | None, capacity: Capa
         Column("load"),
         Column("requests", numeric=True),
         Column("failed", numeric=True),
-        Column("real req/s", numeric=True, drop=5),
+        Column("real req/s", numeric=True, drop=2),
         *(
             Column(f"{name} P50 / P90 / P99", numeric=True, drop=drop)
-            for name, drop in (("TTFT", 3), ("TPOT", 2), ("E2E", 0))
+            for name, drop in (("TTFT", 5), ("TPOT", 4), ("E2E", 0))
         ),
         Column("output tok/s", numeric=True),
         Column("total tok/s", numeric=True, drop=1),
     ]
     if slo is not None:
-        columns += [Column("good req/s", numeric=True, drop=4), Column("SLO")]
+        columns += [Column("good req/s", numeric=True, drop=3), Column("SLO")]
     show_table(columns, [_row(result, slo) for result in results], title=f"SLO: {slo}" if slo else "")
     for result in results:
         for line in _remarks(result):
@@ -125,13 +124,14 @@ def _row(result: LevelResult, slo: Slo | None) -> list[str]:
 
 
 def _three(summary: LoadSummary, metric: Metric) -> str:
-    return " / ".join(_span(summary.percentile(metric, p)) for p in PERCENTILES)
-
-
-def _span(seconds: float) -> str:
-    if math.isnan(seconds):
-        return "-"
-    return "failed" if math.isinf(seconds) else format_duration(max(seconds, 1e-6))
+    """Three percentiles in one unit."""
+    values = [summary.percentile(metric, p) for p in PERCENTILES]
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+        return "failed" if any(math.isinf(value) for value in values) else "-"
+    factor, unit = (1000.0, "ms") if max(finite) < 1 else (1.0, "s")
+    shown = ("failed" if math.isinf(v) else "-" if math.isnan(v) else f"{v * factor:.3g}" for v in values)
+    return f"{' / '.join(shown)} {unit}"
 
 
 def _judgement(result: LevelResult) -> str:

@@ -184,6 +184,10 @@ def bench(
         print_levels(outcome.results, slo, outcome.capacity)
     if outcome.interrupted:
         raise typer.Exit(ExitCode.INTERRUPTED)
+    failed = [result.summary for result in outcome.results if result.summary.failed]
+    if failed and not any(result.summary.succeeded for result in outcome.results):
+        reason = failed[0].errors[0].example.rstrip(".")
+        raise EnvironmentProblemError(f"{order.url}: no request succeeded: {reason}.", "See the server's log.")
 
 
 async def _bench(order: _Order, display: BenchDisplay) -> _Outcome:

@@ -77,7 +77,9 @@ def test_failures_are_in_the_document_with_an_example(golden: Golden) -> None:
     done = bench("--url", golden.url, "--model", "golden", "--concurrency", "1", "--requests", "2",
                  "--request-timeout", "1ms", "--input-tokens", "8", "--output-tokens", "8", "--warm-up", "0",
                  "--json")  # fmt: skip
-    (level,) = document(done)["levels"]
+    assert done.returncode == 4
+    assert "no request succeeded" in done.stderr
+    (level,) = json.loads(done.stdout)["levels"]
     assert level["failed"] == 2
     assert level["p99_latency_s"] is None
     (error,) = level["errors"]
