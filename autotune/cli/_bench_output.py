@@ -34,7 +34,7 @@ def print_levels(results: Sequence[LevelResult], slo: Slo | None, capacity: Capa
         Column("failed", numeric=True),
         Column("real req/s", numeric=True, drop=2),
         *(
-            Column(f"{name} P50 / P90 / P99", numeric=True, drop=drop)
+            Column(f"{name} P50/P90/P99", numeric=True, drop=drop)
             for name, drop in (("TTFT", 5), ("TPOT", 4), ("E2E", 0))
         ),
         Column("output tok/s", numeric=True),
@@ -131,7 +131,7 @@ def _three(summary: LoadSummary, metric: Metric) -> str:
         return "failed" if any(math.isinf(value) for value in values) else "-"
     factor, unit = (1000.0, "ms") if max(finite) < 1 else (1.0, "s")
     shown = ("failed" if math.isinf(v) else "-" if math.isnan(v) else f"{v * factor:.3g}" for v in values)
-    return f"{' / '.join(shown)} {unit}"
+    return f"{'/'.join(shown)} {unit}"
 
 
 def _judgement(result: LevelResult) -> str:
