@@ -415,3 +415,48 @@ def test_environment_faults_are_told_from_those_of_a_setting() -> None:
     assert diagnose(STARTED + core(image), EXITED).kind is FailureKind.FAULT
     swap = "ValueError: Too large swap space. 4.00 GiB out of the 4.30 GiB total CPU memory is allocated for it."
     assert diagnose(STARTED + core(swap), EXITED).kind is FailureKind.INFEASIBLE
+
+
+READY = "INFO:     Application startup complete.\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "evidence", "cause"),
+    [
+        (LOADING + "[launcher] not ready after 900 s, killed\n", Evidence(), Cause.STARTUP_TIMEOUT),
+        (LOADING + "[launcher] start deadline of 900 s passed\n", Evidence(-9), Cause.STARTUP_TIMEOUT),
+        (LOADING + "[launcher] gave up\n", Evidence(-9, stop_requested=True), Cause.STARTUP_TIMEOUT),
+        (SIZED + READY + "[launcher] no token for 120 s, 3 requests open\n", ALIVE, Cause.ENGINE_HANG),
+        (SIZED + READY + "[launcher] killed after 600 s\n", Evidence(-9, was_ready=True), Cause.ENGINE_HANG),
+        (STARTED + "[launcher] port 8000 answers, but it belongs to another process\n", Evidence(1), Cause.PORT_IN_USE),
+        (LOADING.replace("10:00:09", "10:12:00"), Evidence(-15, stop_requested=True), Cause.STARTUP_TIMEOUT),
+        (LOADING, Evidence(-15, stop_requested=True), Cause.NONE),
+        (
+            SIZED
+            + READY
+            + "INFO 11-30 10:05:00 [shm_broadcast.py:1] No available shared memory broadcast block found in"
+            " 60 seconds. This typically happens when some processes are hanging\n",
+            Evidence(-9, was_ready=True),
+            Cause.ENGINE_HANG,
+        ),
+    ],
+)
+def test_words_and_patience_of_a_launcher(log: str, evidence: Evidence, cause: Cause) -> None:
+    assert diagnose(log, evidence).cause is cause
+
+
+def test_a_mute_server_whose_engine_died_is_no_hang() -> None:
+    assert diagnose(SIZED + READY + core(OOM), Evidence(was_ready=True, hung=True)).cause is Cause.OOM_RUNTIME
+
+
+@pytest.mark.parametrize(
+    ("statement", "cause"),
+    [
+        ("AttributeError: Qwen2Tokenizer has no attribute all_special_tokens_extended", Cause.DEPENDENCY_ERROR),
+        ("PermissionError: [Errno 13] Permission denied: '/home/user/.cache/vllm'", Cause.DEPENDENCY_ERROR),
+        ("ValueError: No supported config format found in /models/x", Cause.MODEL_NOT_FOUND),
+        ("ray.exceptions.RayTaskError(OutOfMemoryError): ray::RayWorkerWrapper.execute_method()", Cause.OOM_ACTIVATION),
+    ],
+)
+def test_further_statements(statement: str, cause: Cause) -> None:
+    assert diagnose(LOADED + core(statement), EXITED).cause is cause

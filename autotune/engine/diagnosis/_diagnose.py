@@ -14,6 +14,7 @@ from autotune.engine.diagnosis._ending import (
     launcher_statement,
     shows_death,
     stuck_line,
+    took_too_long,
 )
 from autotune.engine.diagnosis._lines import Level, Line, read_lines
 from autotune.engine.diagnosis._milestones import Milestones, read_milestones
@@ -99,25 +100,29 @@ def diagnose(log: str, evidence: Evidence) -> Failure:
     lines = read_lines(log)
     milestones = read_milestones(lines)
     ending = Ending.of(lines, milestones, evidence.exit_code, evidence.was_ready)
-    if evidence.hung:
-        return _hang(lines, milestones, None)
-    stuck = stuck_line(lines, once=ending.killed and not evidence.stop_requested)
+    stuck = stuck_line(lines, once=ending.ready and ending.killed and not evidence.stop_requested)
     statements = [s for s in read_statements(lines) if not _is_noise(s, serving=_serves(s, milestones, ending))]
     finding = _find(_relevant(statements, milestones), statements, milestones, ending)
+    if evidence.hung:
+        # A server that went mute because its engine died tells of the death.
+        root = finding if finding is not None and shows_death(lines, milestones) else None
+        return _hang(lines, milestones, stuck) if root is None else _failure(root)
     if evidence.stop_requested:
         before_stop = finding is not None and (
             milestones.stopping_number is None or finding.line.number < milestones.stopping_number
         )
         if finding is not None and before_stop and finding.cause in _AFTER_STOP:
             return _failure(finding)
-        told = launcher_statement(lines)
+        told = launcher_statement(lines, ready=ending.ready)
         if told is not None:
             return _told(told, milestones)
+        if took_too_long(lines, ending):
+            return by_silence(lines, ending, milestones, timed_out=True)
         return _hang(lines, milestones, stuck) if stuck is not None else _none(milestones)
     failed = ending.exited or evidence.timed_out or shows_death(lines, milestones)
     if finding is not None and (failed or _uncaught(finding, milestones, lines, ready=ending.ready)):
         return _failure(finding)
-    told = launcher_statement(lines)
+    told = launcher_statement(lines, ready=ending.ready)
     if told is not None:
         return _told(told, milestones)
     if stuck is not None:

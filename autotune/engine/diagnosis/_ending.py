@@ -26,7 +26,7 @@ _LAUNCHER_SAYS: tuple[tuple[Cause, re.Pattern[str], str], ...] = (
         Cause.STARTUP_TIMEOUT,
         re.compile(
             r"not ready (?:after|within|in)|(?:start|ready|readiness|launch)\w* .*(?:deadline|time(?:d )?-?out)"
-            r"|still (?:starting|loading)",
+            r"|still (?:starting|loading)|gave up|giving up|killed after|deadline|time(?:d )?-?out",
             re.IGNORECASE,
         ),
         "The engine was not ready in time: raise the start deadline, or start again with the caches that are warm by"
@@ -60,6 +60,7 @@ _TALK = re.compile(
     r"^\[(?:launcher|supervisor|autotune)\]|warnings\.warn|resource_tracker|nanobind"
     r"| - (?:leaked|\.\.\.)"
 )
+_WAITS_FOR_WORKERS = re.compile(r"No available shared memory broadcast block found in \d+ second")
 _CHILD_EXIT = re.compile(r"(?:Failed core proc\(s\): \{[^}]*?: |exit code:? )(?P<code>-\d+)")
 _READY_TIMEOUT_SECONDS = 570.0
 """Just below the 600 s for which vLLM's front end waits for its engine."""
@@ -100,7 +101,7 @@ class Ending:
         return cls(exited, code, was_ready or milestones.ready_number is not None, seconds)
 
 
-def launcher_statement(lines: Sequence[Line]) -> tuple[Cause, Line, str] | None:
+def launcher_statement(lines: Sequence[Line], *, ready: bool) -> tuple[Cause, Line, str] | None:
     """What a supervising process wrote into the log about the engine, if it names a cause."""
     for line in lines:
         said = _LAUNCHER.match(line.raw.strip())
@@ -108,7 +109,9 @@ def launcher_statement(lines: Sequence[Line]) -> tuple[Cause, Line, str] | None:
             continue
         for cause, pattern, advice in _LAUNCHER_SAYS:
             if pattern.search(said["said"]):
-                return cause, line, advice
+                # Who runs out of patience with an engine that was ready speaks of a hang.
+                late = ready and cause is Cause.STARTUP_TIMEOUT
+                return (Cause.ENGINE_HANG, line, _LAUNCHER_SAYS[0][2]) if late else (cause, line, advice)
     return None
 
 
@@ -124,7 +127,10 @@ def shows_death(lines: Sequence[Line], milestones: Milestones) -> bool:
 
 
 def stuck_line(lines: Sequence[Line], *, once: bool) -> Line | None:
-    """The last of the statistics that show open requests and no tokens, when they end the log."""
+    """The last of the statistics that show open requests and no tokens, when they end the log.
+
+    ``once``: somebody lost patience and killed a ready engine, so that one such line, or workers that do not answer, do.
+    """
     wanted = 1 if once else 2
     count = 0
     last: Line | None = None
@@ -140,7 +146,9 @@ def stuck_line(lines: Sequence[Line], *, once: bool) -> Line | None:
         count += 1
         if count >= wanted:
             return last
-    return None
+    if not once:
+        return None
+    return next((line for line in reversed(lines) if _WAITS_FOR_WORKERS.search(line.text)), None)
 
 
 def by_ending(
@@ -185,7 +193,7 @@ def by_silence(lines: Sequence[Line], ending: Ending, milestones: Milestones, *,
     told = (line for line in reversed(lines) if line.text.strip() and not _TALK.search(line.raw))
     last = notice or next(told, None)
     shown = last.text.strip() if last is not None else ""
-    if not ending.ready and (timed_out or _seconds(lines, ending) >= _READY_TIMEOUT_SECONDS):
+    if took_too_long(lines, ending) or (timed_out and not ending.ready):
         return Failure(
             Cause.STARTUP_TIMEOUT,
             FailureKind.FAULT,
@@ -210,6 +218,11 @@ def _crash(phase: Phase, line: str, advice: str) -> Failure:
 
 def _last(lines: Sequence[Line]) -> Line | None:
     return next((line for line in reversed(lines) if line.text.strip()), None)
+
+
+def took_too_long(lines: Sequence[Line], ending: Ending) -> bool:
+    """True for a start of about the time for which vLLM's front end waits, or longer."""
+    return not ending.ready and _seconds(lines, ending) >= _READY_TIMEOUT_SECONDS
 
 
 def _seconds(lines: Sequence[Line], ending: Ending) -> float:

@@ -224,7 +224,8 @@ MODEL_ACCESS: tuple[Rule, ...] = (
         r"|is not a (?:local folder|valid model identifier)|HFValidationError|Repo id must|Repository Not Found"
         r"|does not appear to have a file named|Could not detect config format"
         r"|Can't load (?:the )?(?:configuration|config|tokenizer)"
-        r"|EntryNotFoundError|No (?:model )?weights? (?:files? )?found|Cannot find any model weights"
+        r"|EntryNotFoundError|No supported config format|No (?:model )?weights? (?:files? )?found"
+        r"|Cannot find any model weights"
         r"|is not a valid (?:git identifier|path)"
         r"|Model (?:path|file|folder)\S* .*(?:does not|doesn't) exist"
         r"|Failed to load (?:the )?(?:tokenizer|config)\b.*(?:exist|found)"
@@ -358,6 +359,19 @@ DEPENDENCY: tuple[Rule, ...] = (
         environment=False,
         weak=True,
     ),
+    rule(
+        Cause.DEPENDENCY_ERROR,
+        r"^AttributeError: (?!'NoneType').* has no attribute|got an unexpected keyword argument",
+        "Two packages do not fit each other: install the versions that this vLLM asks for, transformers above all.",
+        weak=True,
+    ),
+    rule(
+        Cause.DEPENDENCY_ERROR,
+        r"^PermissionError|Permission denied|Read-only file system",
+        "A file or folder that the engine needs may not be used: correct its owner or mode, or set HF_HOME and"
+        " VLLM_CACHE_ROOT to a folder of this user.",
+        weak=True,
+    ),
 )
 
 CONFIGURATION: tuple[Rule, ...] = (
@@ -396,7 +410,8 @@ CONFIGURATION: tuple[Rule, ...] = (
     ),
     rule(
         Cause.INVALID_CONFIG,
-        r"World size \((?P<world>\d+)\) is larger than the number of available GPUs \((?P<gpus>\d+)\)"
+        r"number of required GPUs exceeds"
+        r"|World size \((?P<world>\d+)\) is larger than the number of available GPUs \((?P<gpus>\d+)\)"
         r"|invalid device ordinal",
         "{world} GPUs are asked for and {gpus} are here: lower tensor-parallel-size or pipeline-parallel-size.",
         fallback="A GPU is asked for that is not here: check CUDA_VISIBLE_DEVICES and tensor-parallel-size.",

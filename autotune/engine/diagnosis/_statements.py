@@ -14,7 +14,8 @@ _TRACEBACK = "Traceback (most recent call last)"
 _NAMED = r"(?:[A-Za-z_][\w]*\.)*(?P<type>[A-Za-z_]\w*)"
 _ENDS_LIKE_ERROR = r"(?:Error|Exception|Interrupt|Exit|Failed|Unsupported|OutOfResources|Timeout|Expired|Mismatch)"
 _EXCEPTION = re.compile(
-    rf"(?:[A-Za-z_]\w*\.)*(?P<type>[A-Z]\w*{_ENDS_LIKE_ERROR}|[A-Z]\w*Error\w*)(?:: (?P<message>.*))?$"
+    rf"(?:[A-Za-z_]\w*\.)*(?:RayTaskError\()?(?P<type>[A-Z]\w*{_ENDS_LIKE_ERROR}|[A-Z]\w*Error\w*)\)?(?::"
+    " (?P<message>.*))?$"
 )
 _REPR = re.compile(
     rf"(?:[A-Za-z_]\w*\.)*(?P<type>[A-Z]\w*{_ENDS_LIKE_ERROR})\((?P<quote>['\"])(?P<message>.*)(?P=quote),?\)"
