@@ -129,7 +129,7 @@ def shows_death(lines: Sequence[Line], milestones: Milestones) -> bool:
 def stuck_line(lines: Sequence[Line], *, once: bool) -> Line | None:
     """The last of the statistics that show open requests and no tokens, when they end the log.
 
-    ``once``: somebody lost patience and killed a ready engine, so that one such line, or workers that do not answer, do.
+    ``once``: somebody lost patience and killed a ready engine, so that one such line, or workers that are mute, do.
     """
     wanted = 1 if once else 2
     count = 0
