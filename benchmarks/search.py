@@ -135,10 +135,19 @@ def run_system(job: tuple[System, int, tuple[str, ...]]) -> dict[str, Any]:
                 wanted = min(GOOD, max(truth.quality(p) for p in trace.points[-1:]) if trace.points else 0.0)
                 theirs = time_to(trace, truth, wanted)
                 found[name]["time_ratio"] = time_to(traces[OURS], truth, wanted) / theirs if theirs else None
-    print(f"{system.name}, seed {seed}: " + ", ".join(f"{k} {v['quality']:.3f}" for k, v in found.items()),
-          file=sys.stderr, flush=True)  # fmt: skip
+    print(f"{system.name}, seed {seed}:", *map(_in_short, found.items()), sep="\n  ", file=sys.stderr, flush=True)
     return {"system": system.name, "seed": seed, "default_quality": optimum.default_rate / optimum.rate,
             "policies": found}  # fmt: skip
+
+
+def _in_short(entry: tuple[str, dict[str, Any]]) -> str:
+    name, row = entry
+    ratio = "" if row.get("time_ratio") is None else f", our time over its {row['time_ratio']:.2f}"
+    error = "" if row["error"] is None else f", figure off by {row['error']:+.1%}"
+    return (
+        f"{name}: quality {row['quality']:.3f}, {row['gpu_s_to_good'] / 3600:.2f} GPU h to 98 %, "
+        f"{row['total_s'] / 3600:.2f} in all, {row['failures']} failed{error}{ratio}; {row['cpu_s']:.0f} s of CPU"
+    )
 
 
 def run_aa(job: tuple[System, int]) -> bool:
@@ -245,7 +254,9 @@ def main() -> None:
     )  # fmt: skip
     started = time.monotonic()
     jobs = [(system, seed, chosen) for seed in range(options.seeds) for system in systems]
-    trials = [(system, seed) for seed in range(AA_SEEDS * options.seeds) for system in systems if system.name in AA_SYSTEMS]
+    trials = [
+        (system, seed) for seed in range(AA_SEEDS * options.seeds) for system in systems if system.name in AA_SYSTEMS
+    ]
     with ProcessPoolExecutor(options.workers, max_tasks_per_child=None) as pool:
         runs = list(pool.map(run_system, jobs))
         wrong = list(pool.map(run_aa, trials)) if OURS in chosen else []
