@@ -249,6 +249,12 @@ def main() -> None:
     known = read_optima()
     wanted = set(filter(None, options.systems.split(","))) or {system.name for system in SYSTEMS}
     systems = [system for system in SYSTEMS if system.name in wanted and system.name in known]
+    missing = sorted(wanted - known.keys())
+    if missing:
+        print(
+            f"No optimum is stored for {', '.join(missing)}: left out. Run benchmarks/search_optima.py.",
+            file=sys.stderr,
+        )
     chosen = tuple(filter(None, options.policies.split(","))) or (
         OURS, "ours, random", "tpe without plan", "random", "auto_tune.sh", "fixed-load TPE", "bisection",
     )  # fmt: skip
