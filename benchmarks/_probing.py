@@ -12,7 +12,6 @@ from autotune.spec.slo import Metric, Slo, SloTarget
 from autotune.stats import ProbeJudge, ProbeVerdict, ProbeView
 
 FIRST_LOOK = 24
-LOOK_GROWTH = 1.06
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +52,7 @@ def probe(
     *,
     max_requests: int,
     max_duration: float = math.inf,
+    look_growth: float = 1.06,
 ) -> Probe:
     """Run a probe until it is decided or over; looks are taken at every six percent more requests."""
     run = system.run(rate, max_requests, rng)
@@ -63,7 +63,7 @@ def probe(
         verdict = judge.judge(view_at(run, now))
         if verdict.decided:
             return Probe(verdict, sent, now)
-        sent = math.ceil(sent * LOOK_GROWTH)
+        sent = math.ceil(sent * look_growth)
     last = Run(run.arrivals[:planned], run.ends[:planned], run.first_tokens[:planned])
     now = float(last.ends.max()) if planned else 0.0
     return Probe(judge.judge(view_at(last, now)), planned, now)

@@ -18,7 +18,7 @@ from autotune.stats.slo_test import Verdict
 
 __all__ = ["CapacityEstimate", "CapacitySearch", "ProbePlan", "ProbeResult", "Purpose"]
 
-_WIDE = 1.6
+_WIDE = 2.5
 """While the interval is wider than this ratio, probes explore; below it they refine."""
 _LIMITS_TO_EXPLORE, _LIMITS_TO_REFINE = 4.0, 10.0
 """A probe lasts this many times the longest limit: an overload of a tenth makes a queue grow by the limit in
@@ -120,8 +120,10 @@ class CapacitySearch:
     def estimate(self) -> CapacityEstimate:
         """What is known of the capacity so far."""
         low, middle, high = self._posterior.quantiles(0.05, 0.5, 0.95)
-        # A curve through distant probes is an extrapolation, however sure it looks.
-        near = any(abs(math.log(r.load / middle)) <= 2 * self.precision for r in self.results)
+        # A curve through distant probes is an extrapolation, however sure it looks; so is one through failures.
+        near = any(
+            abs(math.log(r.load / middle)) <= 2 * self.precision and r.verdict is not Verdict.FAIL for r in self.results
+        )
         return CapacityEstimate(
             rate=middle,
             low=low,

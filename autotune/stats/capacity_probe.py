@@ -52,6 +52,7 @@ class ProbeResult:
     latency_scale: float = math.nan
     growth: float = 0.0
     growth_error: float = math.inf
+    independent: float = 0.0
     valid: bool = True
 
     @classmethod
@@ -71,6 +72,7 @@ class ProbeResult:
             latency_scale=verdict.latency_scale,
             growth=verdict.growth,
             growth_error=verdict.growth_error,
+            independent=verdict.independent,
             valid=valid,
         )
 

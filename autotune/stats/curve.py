@@ -35,6 +35,8 @@ _MODEL_ERROR = 0.05
 _COLD_FACTOR, _COLD_FLOOR = 2.5, 0.05
 """A run starts with an empty system and sees less than the steady state, by about its standard error: so much more
 room is left above an observed log margin than below it."""
+_COLD_STATES = 30.0
+"""A run of many more independent states than this has left its start behind, and the room above shrinks."""
 _CUT_SHORT = 0.5
 """A failed probe stopped while its latencies still grew: the log margin is a lower bound, this loose above."""
 _WRONG_PASS = 0.3
@@ -55,7 +57,7 @@ class CapacityPosterior:
             incumbent: a rate that the grid must cover as well.
         """
         spread, centre = math.log(uncertainty), math.log(guess)
-        reach = max(4 * spread, math.log(50))
+        reach = max(6 * spread, math.log(1000))
         if incumbent is not None:
             reach = max(reach, abs(math.log(incumbent) - centre) + math.log(8))
         self._log_capacity: FloatArray = np.linspace(centre - reach, centre + reach, int(2 * reach / _GRID_STEP) + 1)
@@ -117,7 +119,8 @@ def _margin_density(result: ProbeResult, predicted: FloatArray, own_error: float
     if not math.isfinite(result.log_margin) or not math.isfinite(own_error):
         return np.where(predicted > 0, 1.0, _OUTLIER_DENSITY) if failed else np.ones_like(predicted)
     error = math.hypot(own_error, _MODEL_ERROR)
-    above = error + (_CUT_SHORT if failed else _COLD_FACTOR * error + _COLD_FLOOR)
+    cold = min(1.0, _COLD_STATES / max(result.independent, 1.0))
+    above = error + (_CUT_SHORT if failed else cold * (_COLD_FACTOR * error + _COLD_FLOOR))
     distance = predicted - result.log_margin
     scaled = np.where(distance > 0, distance / above, distance / error)
     density = np.exp(-0.5 * np.minimum(scaled, 40.0) ** 2)

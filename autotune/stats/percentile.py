@@ -94,9 +94,10 @@ def estimate_percentile(
 def _interval_ranks(n: float, p: float, tail: float) -> tuple[int, int]:
     """Ranks (1-based) whose order statistics enclose the quantile; 0 and n + 1 stand for no bound."""
     whole = math.floor(n)
-    low, high = 0, whole + 1
-    # P(quantile < X_(l)) = P(B >= l) complement: l is the largest rank with P(B <= l - 1) <= tail.
-    left, right = 0, whole
+    reach = 8 * math.sqrt(whole * p * (1 - p)) + 8
+    bottom, top = max(0, math.floor(whole * p - reach)), min(whole + 1, math.ceil(whole * p + reach))
+    # The largest l with P(at most l - 1 values below the quantile) <= tail.
+    left, right = bottom, min(whole, top)
     while left < right:
         middle = (left + right + 1) // 2
         if binomial_cdf(middle - 1, whole, p) <= tail:
@@ -104,13 +105,12 @@ def _interval_ranks(n: float, p: float, tail: float) -> tuple[int, int]:
         else:
             right = middle - 1
     low = left
-    left, right = 1, whole + 1
-    # u is the smallest rank with P(B >= u) <= tail.
+    # The smallest u with P(at least u values below the quantile) <= tail.
+    left, right = max(1, bottom), top
     while left < right:
         middle = (left + right) // 2
         if 1 - binomial_cdf(middle - 1, whole, p) <= tail:
             right = middle
         else:
             left = middle + 1
-    high = left
-    return low, high
+    return low, left

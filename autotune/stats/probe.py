@@ -19,6 +19,8 @@ LATENCIES_A_PROBE = 10.0
 """A probe lasts at least this many times the median latency before it can pass."""
 
 
+_STATES_TO_SETTLE = 8.0
+"""Fewer independent looks than this are a system that may still be filling."""
 _STATES_A_NAT = 6.0
 """A pass rests on this many independent looks at the number of requests in the system for each nat of
 evidence that it asks for (18 at 5 % errors): a system that has not been seen to return is not known to be
@@ -77,6 +79,8 @@ class ProbeVerdict:
     growth: float
     """Share of the arrivals by which the number in the system grew, once it had filled."""
     growth_error: float
+    independent: float
+    """Number of independent looks at the state of the system that the probe amounts to."""
     targets: tuple[TargetVerdict, ...]
     duration: float
     """Seconds from the first request that counts to the present."""
@@ -146,8 +150,9 @@ class ProbeJudge:
         scale = float(np.median(finite)) if len(finite) else math.nan
         cut = _cut(view.started, scheduled, latencies, scale)
         scheduled, values, latencies = scheduled[cut:], values[cut:], latencies[cut:]
+        ages = np.where(np.isinf(latencies), view.now - scheduled, np.inf)
         targets = tuple(
-            judge_target(test, target, values[:, k], np.where(np.isinf(latencies), view.now - scheduled, np.inf))
+            judge_target(test, target, values[:, k], ages, settled=flow.independent >= _STATES_TO_SETTLE)
             for k, (test, target) in enumerate(zip(self._tests, self.slo.targets, strict=True))
         )
         span = float(scheduled[-1] - scheduled[0]) if len(scheduled) > 1 else 0.0
@@ -171,6 +176,7 @@ class ProbeJudge:
             saturated=flow.saturated,
             growth=flow.growth,
             growth_error=flow.growth_error,
+            independent=flow.independent,
             targets=targets,
             duration=view.now - (float(scheduled[0]) if len(scheduled) else view.started),
             latency_scale=scale,

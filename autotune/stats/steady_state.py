@@ -136,5 +136,5 @@ def _slope(ahead: FloatArray, latency: FloatArray) -> float:
     if len(ahead) < 5:
         return 0.0
     centred = ahead - ahead.mean()
-    spread = float(centred @ centred)
-    return float(centred @ latency) / spread if spread > 0 else 0.0
+    spread = float((centred * centred).sum())
+    return float((centred * latency).sum()) / spread if spread > 0 else 0.0

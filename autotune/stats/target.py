@@ -15,9 +15,12 @@ from autotune.stats.percentile import PercentileEstimate, estimate_percentile, p
 from autotune.stats.slo_test import SloTest, Verdict
 from autotune.stats.tail import Tail
 
-_CAUTION = 3.0
-"""A pass allows for correlation up to this many times what a run shows: clusters of misses that did not
-happen are not seen. Calibrated on queues, see docs/measurement.md."""
+_CAUTION, _CAUTION_BESIDE_TAIL = 4.0, 2.0
+"""A pass allows for correlation up to this many times what the run shows, because clusters of misses that did not
+happen are not seen; the second where the tail passes as well. Calibrated on queues, see docs/measurement.md."""
+_UNSETTLED = 3.0
+"""A fail needs this many times the evidence while the system was not yet seen to settle: the first requests meet an
+engine in step, and a handful of bursts is all there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,9 @@ class TargetVerdict:
     """Standard error of ``log_margin``."""
 
 
-def judge_target(test: SloTest, target: SloTarget, values: FloatArray, ages: FloatArray) -> TargetVerdict:
+def judge_target(
+    test: SloTest, target: SloTarget, values: FloatArray, ages: FloatArray, *, settled: bool = True
+) -> TargetVerdict:
     """Judge the values of one target.
 
     Args:
@@ -48,6 +53,7 @@ def judge_target(test: SloTest, target: SloTarget, values: FloatArray, ages: Flo
         target: the limit.
         values: in order of arrival; inf for failed and overdue requests, NaN where the metric does not apply.
         ages: for overdue requests the time they have been out, else inf.
+        settled: the number in the system was seen to come and go.
     """
     applies = ~np.isnan(values)
     values, ages = values[applies], ages[applies]
@@ -62,7 +68,7 @@ def judge_target(test: SloTest, target: SloTarget, values: FloatArray, ages: Flo
     margin, error = _log_margin(known, target, tail, factor)
     return TargetVerdict(
         target=target,
-        decision=_decide(test, target, n, misses, tail, factor),
+        decision=_decide(test, target, n, misses, tail, factor, settled),
         misses=misses,
         requests=n,
         share=misses / n if n else math.nan,
@@ -75,18 +81,22 @@ def judge_target(test: SloTest, target: SloTarget, values: FloatArray, ages: Flo
     )
 
 
-def _decide(test: SloTest, target: SloTarget, n: int, misses: int, tail: Tail | None, factor: float) -> Verdict:
+def _decide(
+    test: SloTest, target: SloTarget, n: int, misses: int, tail: Tail | None, factor: float, settled: bool
+) -> Verdict:
     """Counted misses decide alone when discounted for correlation; together with the tail they need less."""
     cautious = 1 + _CAUTION * (factor - 1)
+    beside = 1 + _CAUTION_BESIDE_TAIL * (factor - 1)
     counted = test.evidence(misses, n)
     beyond = math.nan if tail is None else tail.evidence(target.limit_s, test.good_share, test.bad_share)
     passes = test.decide(counted / cautious) is Verdict.PASS or (
-        test.decide(counted / factor) is Verdict.PASS and test.decide(beyond / cautious) is Verdict.PASS
+        test.decide(counted / beside) is Verdict.PASS and test.decide(beyond / cautious) is Verdict.PASS
     )
     if passes:
         return Verdict.PASS
-    fails = test.decide(counted / factor) is Verdict.FAIL or (
-        test.decide(counted) is Verdict.FAIL and test.decide(beyond / factor) is Verdict.FAIL
+    needed = 1.0 if settled else _UNSETTLED
+    fails = test.decide(counted / factor / needed) is Verdict.FAIL or (
+        test.decide(counted / needed) is Verdict.FAIL and test.decide(beyond / factor / needed) is Verdict.FAIL
     )
     return Verdict.FAIL if fails else Verdict.UNDECIDED
 

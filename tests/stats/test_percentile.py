@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.stats import estimate_percentile, label_percentile, least_requests, percentile
@@ -12,6 +12,7 @@ from autotune.stats import estimate_percentile, label_percentile, least_requests
 values = st.lists(st.floats(0, 1e6), min_size=1, max_size=300)
 
 
+@settings(deadline=None)
 @given(values, st.floats(0.1, 99.9))
 def test_is_an_observed_value_with_enough_values_at_or_below(x: list[float], p: float) -> None:
     result = percentile(x, p)

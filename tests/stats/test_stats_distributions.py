@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -20,16 +20,19 @@ shapes = st.floats(0.05, 3000)
 inside = st.floats(0.0001, 0.9999)
 
 
+@settings(deadline=None)
 @given(inside, shapes, shapes)
 def test_beta_cdf(x: float, a: float, b: float) -> None:
     assert beta_cdf(x, a, b) == pytest.approx(float(stats.beta.cdf(x, a, b)), abs=1e-8)
 
 
+@settings(deadline=None)
 @given(st.floats(0.01, 0.99), st.floats(0.5, 500), st.floats(0.5, 500))
 def test_beta_quantile(q: float, a: float, b: float) -> None:
     assert beta_quantile(q, a, b) == pytest.approx(float(stats.beta.ppf(q, a, b)), abs=1e-8)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 3000), st.integers(0, 3000), inside)
 def test_binomial_cdf(n: int, k: int, p: float) -> None:
     assert binomial_cdf(k, n, p) == pytest.approx(float(stats.binom.cdf(k, n, p)), abs=1e-8)
