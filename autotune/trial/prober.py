@@ -26,6 +26,8 @@ from autotune.trial.watch import ProbeWatch
 WARM_UP_CONCURRENCY = 8
 WARM_UP_REQUESTS = 16
 HANG_FLOOR_S = 120.0
+NEWS_DELAY_S = 0.5
+"""Wall seconds after which a worker's report has surely arrived, on a busy machine, too."""
 IDLE_PATIENCE_S = 30.0
 """Wall seconds that an engine gets to drop the requests of the probe before."""
 
@@ -153,6 +155,7 @@ class Prober:
             engine=self.running,
             recorder=recorder,
             hang_after=max(HANG_FLOOR_S, self.request_timeout / 2),
+            news_delay=NEWS_DELAY_S * self.time_scale,
             report=lambda progress, misses: self.events.probe_moved(self.order, index, plan, progress, misses),
         )
         recorder.start()

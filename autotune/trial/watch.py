@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -43,7 +43,9 @@ def _row(record: RequestRecord, slo: Slo) -> list[float]:
 class ProbeWatch:
     """A load observer that ends the run when it is decided, or when the engine died or hangs.
 
-    ``hang_after`` is engine seconds without a single token while requests are out.
+    ``hang_after`` is engine seconds without a single token while requests are out. ``news_delay`` is how old the
+    parent's picture may be, engine seconds: workers report every few tenths of a wall second, which a scaled clock
+    multiplies, so a request that looks overdue may have been answered long ago.
     """
 
     judge: ProbeJudge
@@ -51,8 +53,10 @@ class ProbeWatch:
     recorder: Recorder
     hang_after: float
     report: Callable[[LoadProgress, int], None]
+    news_delay: float = 0.0
     hung: bool = False
     verdict: ProbeVerdict | None = None
+    _moment: float = -math.inf
     _progress_mark: float = -1.0
     _moved_at: float = -math.inf
     _moved_wall: float = field(default_factory=time.monotonic)
@@ -62,26 +66,32 @@ class ProbeWatch:
         """Judge what is there so far; True ends the run."""
         if self.engine.exited():
             return True
-        records = [r for r in progress.finished if r.error is not ErrorKind.CANCELLED]
-        self.verdict = self.judge.judge(
-            view_of(records, self.judge.slo, list(progress.in_flight), progress.started, progress.now)
-        )
-        self.report(progress, self.verdict.misses)
+        self._moment = progress.now - self.news_delay
+        if self._moment > progress.started:
+            self.verdict = self._judge_at(self._moment, progress.finished, progress.in_flight, progress.started)
+            self.report(progress, self.verdict.misses)
         self.hung = self._is_stuck(progress)
-        return self.hung or self.verdict.decided
+        return self.hung or (self.verdict is not None and self.verdict.decided)
 
     def conclude(self, run: LoadRun) -> ProbeVerdict:
         """The verdict on a finished run.
 
-        A run that was ended because it was decided keeps that verdict: the few answers that came in while it was
-        being ended would be a second look, which the test's error rates do not cover. Otherwise requests cut off
-        by us count as out at the moment of the end.
+        A run that was ended because it was decided is judged at that same moment again, now that all that had
+        happened by then is known; what came in while it was being ended would be a second look, which the test's
+        error rates do not cover. Otherwise requests cut off by us count as out at the moment of the end.
         """
-        if run.ended_by_observer and self.verdict is not None and self.verdict.decided:
-            return self.verdict
-        done = [r for r in run.records if r.error is not ErrorKind.CANCELLED]
+        decided = run.ended_by_observer and self.verdict is not None and self.verdict.decided
         out = [r.scheduled for r in run.records if r.error is ErrorKind.CANCELLED]
-        return self.judge.judge(view_of(done, self.judge.slo, out, run.started, run.ended))
+        return self._judge_at(self._moment if decided else run.ended, run.records, out, run.started)
+
+    def _judge_at(
+        self, moment: float, records: Sequence[RequestRecord], out: Sequence[float], started: float
+    ) -> ProbeVerdict:
+        """What was true at a moment: answers that came after it were still out then."""
+        done = [r for r in records if r.finished <= moment and r.error is not ErrorKind.CANCELLED]
+        later = [r.scheduled for r in records if r.finished > moment and r.error is not ErrorKind.CANCELLED]
+        in_flight = sorted(s for s in (*later, *out) if s <= moment)
+        return self.judge.judge(view_of(done, self.judge.slo, in_flight, started, moment))
 
     def _is_stuck(self, progress: LoadProgress) -> bool:
         wall = time.monotonic()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.base.clock import WallClock
 from autotune.engine.api import EngineStartError
 from autotune.engine.failure import Cause, Failure, FailureKind, Phase
 from autotune.spec import LengthSpec, LoadLevel, Slo, Workload
@@ -177,3 +178,29 @@ async def test_a_server_that_answers_only_errors_is_a_fault_with_its_words(
     assert document.outcome is Outcome.FAULT
     assert "500: no" in document.detail
     assert running.stops == 1
+
+
+def test_an_answer_whose_news_is_late_is_not_a_miss(running) -> None:
+    """The parent hears of answers later than they come: what looks overdue may have been answered in time."""
+    from autotune.load.api import ClientHealth, LoadPlan, LoadProgress, LoadRun
+    from autotune.load.records import RequestRecord, TokenSource
+    from autotune.stats.probe import ProbeJudge
+    from autotune.telemetry import Recorder
+    from autotune.trial.watch import ProbeWatch
+
+    records = [
+        RequestRecord(i, i / 2, i / 2, i / 2 + 0.1, i / 2 + 3, i / 2 + 3, 50, 100, TokenSource.USAGE, 100)
+        for i in range(400)
+    ]
+    judge = ProbeJudge(Slo.from_mapping({"p99_latency": f"{LIMIT}s"}))
+    recorder = Recorder([], clock=WallClock())
+    watch = ProbeWatch(judge, running, recorder, hang_after=1e9, report=lambda *_: None, news_delay=10.0)
+    for now in (60.0, 120.0, 180.0):
+        heard = [r for r in records if r.finished <= now - 9]
+        out = [r.scheduled for r in records if r.scheduled <= now and r.finished > now - 9]
+        watch.observe(LoadProgress(now, 0.0, len(heard) + len(out), heard, out))
+        assert watch.verdict is not None
+        assert watch.verdict.misses == 0
+    plan = LoadPlan(LoadLevel.open(2.0), WORKLOAD, 0, "s", 400, 1e9, 120.0)
+    run = LoadRun(plan, 0.0, 203.0, records, ClientHealth(0.0, 0.0, 0.0, 1), False)
+    assert watch.conclude(run).misses == 0
