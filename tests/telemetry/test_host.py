@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from autotune.telemetry import HostDevice, process_tree
@@ -62,8 +63,10 @@ def test_engines_tree_is_counted_apart_from_ours(engine: tuple[subprocess.Popen[
     assert first["engine_memory_bytes"] > 2**20
     own = first["own_cpu_seconds"]
     used = os.times()
+    others = [p for p in psutil.Process().children(recursive=True) if p.pid not in (process.pid, child)]
+    by_others = sum(sum(p.cpu_times()[:2]) for p in others)
     assert own is not None
-    assert own <= used.user + used.system + 0.02
+    assert own <= used.user + used.system + by_others + 0.05
     assert second["cpu"] is None or 0 <= second["cpu"] <= 1
     assert process_tree(process.pid) == {process.pid, child}
 
