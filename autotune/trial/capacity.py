@@ -106,17 +106,27 @@ async def measure_level(prober: Prober, level: LoadLevel) -> Measured:
 
 
 def _at_capacity(estimate: CapacityEstimate, judged: list[JudgedProbe]) -> Measured:
+    """The figures at the estimated capacity, from the probe that shows best what happens there.
+
+    That is the fastest one that held the objective, or else one that could not be told from the limit: around the
+    capacity the percentile is the limit, and noise decides the sign of the difference.
+    """
     holding = [p for p in judged if _holds(p)]
-    if not holding and not estimate.dominated:
+    open_ones = [p for p in judged if p.verdict.decision is Verdict.UNDECIDED]
+    if not (holding or open_ones or estimate.dominated):
         return Measured(output_tokens_per_s=0.0, slo_margin=min((_margin(p) for p in judged), default=None))
-    nearest = max(holding or judged, key=lambda p: p.verdict.realised_rate)
+    if holding:
+        nearest = max(holding, key=lambda p: p.verdict.realised_rate)
+    else:
+        nearest = min(open_ones or judged, key=lambda p: abs(_margin(p)))
     output_per_request, total_per_request = nearest.tokens_per_request
+    held = bool(holding or open_ones)
     return Measured(
         capacity=estimate,
-        probe=nearest.document if holding else None,
+        probe=nearest.document if held else None,
         output_tokens_per_s=estimate.rate * output_per_request,
         total_tokens_per_s=estimate.rate * total_per_request,
-        slo_margin=min(_margin(nearest), 0.0) if holding else max(_margin(nearest), 0.0),
+        slo_margin=min(_margin(nearest), 0.0) if held else max(_margin(nearest), 0.0),
     )
 
 
