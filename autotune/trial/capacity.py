@@ -16,6 +16,8 @@ from autotune.trial.prober import JudgedProbe, Prober, ProbesVoidError
 
 FIRST_GUESS_RPS = 1.0
 INVALID_REPEATS = 3
+MOST_PROBES, MOST_BRIEF_PROBES = 6, 4
+"""Valid probes of a configuration at most, at full and at less effort."""
 ALMOST_IDLE = 0.7
 """Requests in the engine below which a missed objective is the engine's, not the load's."""
 
@@ -59,6 +61,7 @@ async def measure_capacity(prober: Prober, order: TrialOrder) -> Measured:
         incumbent=order.incumbent_rate,
         drop_dominated=not order.must_resolve,
         effort=order.effort,
+        max_probes=MOST_PROBES if order.effort >= 1 else MOST_BRIEF_PROBES,
     )
     judged: list[JudgedProbe] = []
     while (plan := search.next()) is not None:
