@@ -10,6 +10,8 @@ from autotune.spec import Budget
 
 DEFAULT_TRIALS = 16
 """Configurations to try where neither trials nor time are given."""
+FEWEST_PROPOSALS = 3
+"""Tried in any case where the user set no time: a search that proposes nothing is none."""
 SIMULATED_SEARCH_S = 110.0
 """On the simulated engine the search then also ends after this time: a first look takes minutes."""
 
@@ -49,6 +51,8 @@ class BudgetKeeper:
         """True when no further proposal may begin."""
         if self.trials is not None and proposals >= self.trials:
             return True
+        if self.budget.time_s is None and proposals < FEWEST_PROPOSALS:
+            return False
         return self.time_s is not None and self.elapsed() >= self.time_s
 
     def note_duration(self, seconds: float) -> None:
