@@ -23,7 +23,7 @@ from autotune.spec import Arguments, ArgumentValue, LoadLevel, Slo, Workload
 CONFIGURATIONS = 200
 PREDICTED_CONFIGURATIONS = 60
 PREDICTED_PROPOSALS = 2
-"""How many of the configurations that the models rank highest a study tries first, and among how many they are sought."""
+"""Among how many configurations the models seek the best, and how many of those a study tries first."""
 SCOUT_REQUESTS = 1000
 """Requests of the runs that compare configurations."""
 FINAL_REQUESTS = 3000
