@@ -12,7 +12,7 @@ DEFAULT_TRIALS = 16
 """Configurations to try where neither trials nor time are given."""
 FEWEST_PROPOSALS = 3
 """Tried in any case where the user set no time: a search that proposes nothing is none."""
-SIMULATED_SEARCH_S = 110.0
+SIMULATED_SEARCH_S = 75.0
 """On the simulated engine the search then also ends after this time: a first look takes minutes."""
 
 
