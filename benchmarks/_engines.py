@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
-from _queues import Run
+from _queues import ENGINE_FILE, Run, Truth
 
 from autotune.catalog import load_gpu, load_model, load_workload
 from autotune.simulator.engine_model import EngineModel, build_engine_model
@@ -47,9 +49,15 @@ def _build(gpu: str, model: str, workload: str) -> tuple[EngineModel, Workload]:
 
 
 ENGINES = (
-    SimulatedEngine("t4-chat", "t4", "qwen3-4b", "chat", 15.0, 10.0),
-    SimulatedEngine("a10g-rag", "a10g", "qwen3-4b", "rag", 30.0, 20.0),
-    SimulatedEngine("rtx4090-chat", "rtx4090", "nanbeige4.1-3b", "chat", 5.0, 100.0),
-    SimulatedEngine("a10g-batch", "a10g", "qwen3-4b", "batch", 120.0, 20.0),
-    SimulatedEngine("h200-chat", "h200", "qwen3-4b", "chat", 4.0, 400.0),
+    SimulatedEngine("t4-chat", "t4", "qwen3-4b", "chat", 15.0, 4.0),
+    SimulatedEngine("a10g-rag", "a10g", "qwen3-4b", "rag", 60.0, 2.0),
+    SimulatedEngine("rtx4090-chat", "rtx4090", "nanbeige4.1-3b", "chat", 5.0, 40.0),
+    SimulatedEngine("a10g-batch", "a10g", "qwen3-4b", "batch", 120.0, 4.0),
+    SimulatedEngine("h200-chat", "h200", "qwen3-4b", "chat", 4.0, 160.0),
 )
+
+
+def load_engine_truths() -> list[Truth]:
+    """The simulated engines of ``engine_truth.json``."""
+    rows: list[dict[str, Any]] = json.loads(ENGINE_FILE.read_text())
+    return [Truth(**{**row, "system": SimulatedEngine(**row["system"])}) for row in rows]

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from _queues import Run, System
+from _queues import AnySystem, Run
 
 from autotune.spec.slo import Metric, Slo, SloTarget
 from autotune.stats import ProbeJudge, ProbeVerdict, ProbeView
@@ -23,7 +23,7 @@ class Probe:
     seconds: float
 
 
-def objective(system: System, percentile: float = 99.0) -> Slo:
+def objective(system: AnySystem, percentile: float = 99.0) -> Slo:
     """The limit of the system as an objective."""
     target = SloTarget(metric=Metric.LATENCY, percentile=percentile, limit_s=system.limit * system.unit)
     return Slo(targets=(target,))
@@ -45,7 +45,7 @@ def view_at(run: Run, now: float) -> ProbeView:
 
 
 def probe(
-    system: System,
+    system: AnySystem,
     rate: float,
     judge: ProbeJudge,
     rng: np.random.Generator,

@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,7 +152,35 @@ def _batch(
     return ends, starts
 
 
-def miss_share(system: System, rate: float, n: int, seed: int) -> tuple[float, float]:
+class AnySystem(Protocol):
+    """What can be loaded: a queue of this module or a simulated engine."""
+
+    @property
+    def name(self) -> str:
+        """A short name."""
+        ...
+
+    @property
+    def unit(self) -> float:
+        """Unit of time, s."""
+        ...
+
+    @property
+    def limit(self) -> float:
+        """Limit on the latency, in units."""
+        ...
+
+    @property
+    def bound(self) -> float:
+        """A rate (req/s) that cannot be exceeded for long."""
+        ...
+
+    def run(self, rate: float, n: int, rng: np.random.Generator) -> Run:
+        """``n`` requests at ``rate`` req/s into the empty system."""
+        ...
+
+
+def miss_share(system: AnySystem, rate: float, n: int, seed: int) -> tuple[float, float]:
     """Long-run share of misses at ``rate`` and its variance relative to independent requests."""
     run = system.run(rate, n, np.random.default_rng(seed))
     missed = (run.ends - run.arrivals > system.limit * system.unit)[n // 20 :].astype(np.float64)
@@ -165,7 +194,7 @@ def miss_share(system: System, rate: float, n: int, seed: int) -> tuple[float, f
 class Truth:
     """What long simulation says of a system; see ``queue_truth.py``."""
 
-    system: System
+    system: AnySystem
     capacity: float
     """Rate (req/s) at which one percent of the requests miss."""
     uncertainty: float
@@ -182,7 +211,11 @@ class Truth:
     """Seconds, at capacity."""
 
 
+QUEUE_FILE = Path(__file__).with_name("queue_truth.json")
+ENGINE_FILE = Path(__file__).with_name("engine_truth.json")
+
+
 def load_truths() -> list[Truth]:
-    """The systems of ``queue_truth.json``."""
-    rows = json.loads(Path(__file__).with_name("queue_truth.json").read_text())
+    """The queues of ``queue_truth.json``."""
+    rows: list[dict[str, Any]] = json.loads(QUEUE_FILE.read_text())
     return [Truth(**{**row, "system": System(**{**row["system"], "work": Law(row["system"]["work"])})}) for row in rows]

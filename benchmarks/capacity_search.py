@@ -2,10 +2,11 @@
 
     python benchmarks/capacity_search.py [--quick] [--json]
 
-Each system of ``queue_truth.json`` is searched once from a guess that is wrong by a factor of 1.65 (one standard
-deviation). The cost is told in fixed-size probes: one that decides with five percent errors on that very system at
-its capacity, and lasts ten median latencies. Beside it: bisection with probes of a fixed number of requests, as
-other tools do; a contender 15 % better than the incumbent, which must not be dropped; and a loser 25 % worse.
+Each system of ``engine_truth.json`` and ``queue_truth.json`` is searched once, from a guess that is wrong by a factor
+of 1.65 (one standard deviation). The cost is told in fixed-size probes: one that decides with five percent errors on
+that very system at its capacity, and lasts ten median latencies. Beside it: bisection with probes of a fixed number of
+requests, as other tools do; a contender 15 % better than the incumbent, which must not be dropped; and a loser 25 %
+worse.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
+from _engines import load_engine_truths
 from _probing import objective, probe
 from _queues import Truth, load_truths
 
@@ -191,13 +193,13 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
     started = time.monotonic()
-    jobs = list(enumerate(load_truths()))[:: 10 if options.quick else 1]
+    jobs = list(enumerate(load_engine_truths() + load_truths()))[:: 10 if options.quick else 1]
     rows: list[Row] = []
     with multiprocessing.Pool(2) as pool:
         for row in pool.imap(examine, jobs, chunksize=2):
             rows.append(row)
             print(
-                f"{row.system:12} capacity {row.capacity:8.3g}  error {row.error:+6.1%}  probes {row.probes}  requests "
+                f"{row.system:13} capacity {row.capacity:8.3g}  error {row.error:+6.1%}  probes {row.probes}  requests "
                 f"{row.requests:6}  fixed-size probe {row.fixed_size:7.0f}",
                 file=sys.stderr,
                 flush=True,

@@ -1,6 +1,7 @@
 """Finds the true capacity of the simulated systems that the other benchmarks use, by long simulation.
 
     python benchmarks/queue_truth.py            # about a quarter of an hour on 2 cores; writes queue_truth.json
+    python benchmarks/queue_truth.py --engines  # the simulated vLLM engines; writes engine_truth.json
 
 For each system: the rates at which half, one and two percent of the requests miss, each by bisection over
 two runs of 150,000 requests with different random numbers. The difference of the two is its uncertainty.
@@ -8,17 +9,17 @@ two runs of 150,000 requests with different random numbers. The difference of th
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import math
 import multiprocessing
 import sys
-from pathlib import Path
 
 import numpy as np
-from _queues import Law, System, Truth, miss_share
+from _engines import ENGINES, SimulatedEngine
+from _queues import ENGINE_FILE, QUEUE_FILE, AnySystem, Law, System, Truth, miss_share
 
-FILE = Path(__file__).with_name("queue_truth.json")
 COUNT = 250
 WITH_EDGES = 60
 REQUESTS = 150_000
@@ -50,39 +51,48 @@ def sample(index: int) -> System:
     return dataclasses.replace(system, limit=slow * tight)
 
 
-def rate_at(system: System, share: float, seed: int, low: float, high: float) -> float:
+def rate_at(system: AnySystem, share: float, seed: int, low: float, high: float, longest: int = REQUESTS) -> float:
     """The rate at which ``share`` misses, by bisection with the same random numbers at every rate.
 
     Bounds and steps are relative to the rate that the system cannot exceed. Short runs narrow it down first.
     """
-    for requests, steps in ((REQUESTS // 8, 5), (REQUESTS, 5)):
+    for requests, steps in ((longest // 8, 5), (longest, 5)):
         for _ in range(steps):
             middle = (low + high) / 2
             missed, _ = miss_share(system, middle * system.bound, requests, seed)
             low, high = (middle, high) if missed < share else (low, middle)
-        if requests < REQUESTS:
+        if requests < longest:
             low, high = low - 2 * (high - low), high + 2 * (high - low)
     return (low + high) / 2 * system.bound
 
 
-def solve(index: int) -> Truth | None:
+def solve_sample(index: int) -> Truth | None:
+    """The truth about one random system."""
+    return solve(sample(index), edges=index < WITH_EDGES)
+
+
+def solve_engine(engine: SimulatedEngine) -> Truth | None:
+    """The truth about one simulated engine."""
+    return solve(engine, edges=True, longest=REQUESTS // 4)
+
+
+def solve(system: AnySystem, *, edges: bool, longest: int = REQUESTS) -> Truth | None:
     """The truth about one system; None if it is of no interest (the limit is met nowhere or everywhere)."""
-    system = sample(index)
     found = []
     for seed in (11, 12):
-        capacity = rate_at(system, 0.01, seed, 0.0, 1.2)
+        capacity = rate_at(system, 0.01, seed, 0.0, 1.2, longest)
         x = capacity / system.bound
         if not 0.05 < x < 1.0:
             return None
-        edges = (math.nan, math.nan)
-        if index < WITH_EDGES:
-            edges = (
-                rate_at(system, 0.005, seed, 0.5 * x, x),
-                rate_at(system, 0.02, seed, x, min(1.2, 2 * x)),
+        at_edges = (math.nan, math.nan)
+        if edges:
+            at_edges = (
+                rate_at(system, 0.005, seed, 0.5 * x, x, longest),
+                rate_at(system, 0.02, seed, x, min(1.2, 2 * x), longest),
             )
-        found.append((capacity, *edges, miss_share(system, capacity, REQUESTS, seed + 100)[1]))
+        found.append((capacity, *at_edges, miss_share(system, capacity, longest, seed + 100)[1]))
     (c1, g1, b1, i1), (c2, g2, b2, i2) = found
-    run = system.run((c1 + c2) / 2, REQUESTS // 4, np.random.default_rng(13))
+    run = system.run((c1 + c2) / 2, longest // 4, np.random.default_rng(13))
     latency = run.ends - run.arrivals
     print(f"{system.name}: {(c1 + c2) / 2:.4g} req/s +- {abs(c1 - c2) / (c1 + c2):.2%}", file=sys.stderr, flush=True)
     return Truth(
@@ -99,9 +109,17 @@ def solve(index: int) -> Truth | None:
 
 def main() -> None:
     """Solve all systems and write the file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--engines", action="store_true", help="the simulated vLLM engines instead")
+    options = parser.parse_args()
     with multiprocessing.Pool(2) as pool:
-        truths = [t for t in pool.imap(solve, range(COUNT), chunksize=1) if t is not None]
-    FILE.write_text(json.dumps([dataclasses.asdict(t) for t in truths], indent=1) + "\n")
+        if options.engines:
+            solved = pool.imap(solve_engine, ENGINES, chunksize=1)
+        else:
+            solved = pool.imap(solve_sample, range(COUNT), chunksize=1)
+        truths = [t for t in solved if t is not None]
+    file = ENGINE_FILE if options.engines else QUEUE_FILE
+    file.write_text(json.dumps([dataclasses.asdict(t) for t in truths], indent=1) + "\n")
     print(f"{len(truths)} systems", file=sys.stderr)
 
 

@@ -9,9 +9,9 @@ from enum import StrEnum
 from autotune.stats.probe import ProbeVerdict
 from autotune.stats.slo_test import Verdict
 
-_SETTLING_REQUESTS = 2000.0
-"""A system answers to the load of its last so many requests rather than to the nominal one. In a shorter run the
-realised rate is also what made it stop: a burst fails it. Then the nominal one counts for more."""
+_SETTLING_STATES = 10.0
+"""A run of many more independent states than this answers to its realised rate. In a shorter one the realised rate is
+also what made it stop, since a burst fails it: then the planned rate counts for more."""
 
 
 class Purpose(StrEnum):
@@ -79,5 +79,5 @@ class ProbeResult:
     @property
     def load(self) -> float:
         """The rate that the result speaks of, req/s: between the planned and the realised one."""
-        weight = self.requests / (self.requests + _SETTLING_REQUESTS)
+        weight = self.independent / (self.independent + _SETTLING_STATES)
         return self.rate * math.exp(weight * math.log(self.realised_rate / self.rate))
