@@ -129,7 +129,7 @@ def examine(job: tuple[int, Truth]) -> Row:
     )
 
 
-def report(rows: list[Row], seconds: float) -> dict[str, object]:
+def report(rows: list[Row], seconds: float, *, quick: bool) -> dict[str, object]:
     """Figures and goals."""
     slow = [r for r in rows if r.capacity < 1]
 
@@ -167,7 +167,7 @@ def report(rows: list[Row], seconds: float) -> dict[str, object]:
             "median_probes": median([r.loser_probes for r in rows]),
         },
         "goals": [
-            {"name": "systems", "value": len(rows), "goal": 200, "met": len(rows) >= 200},
+            *([] if quick else [{"name": "systems", "value": len(rows), "goal": 200, "met": len(rows) >= 200}]),
             goal("error of the capacity, median", median([abs(r.error) for r in rows]), 0.05),
             goal("error of the capacity below 1 req/s, median", median([abs(r.error) for r in slow]), 0.05),
             goal("probes, median", median([r.probes for r in rows]), 6),
@@ -189,11 +189,11 @@ def report(rows: list[Row], seconds: float) -> dict[str, object]:
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="every tenth system, about a minute")
+    parser.add_argument("--quick", action="store_true", help="every third system, less than a minute")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
     started = time.monotonic()
-    jobs = list(enumerate(load_engine_truths() + load_truths()))[:: 10 if options.quick else 1]
+    jobs = list(enumerate(load_engine_truths() + load_truths()))[:: 3 if options.quick else 1]
     rows: list[Row] = []
     with multiprocessing.Pool(2) as pool:
         for row in pool.imap(examine, jobs, chunksize=2):
@@ -204,7 +204,7 @@ def main() -> None:
                 file=sys.stderr,
                 flush=True,
             )
-    result = report(rows, time.monotonic() - started)
+    result = report(rows, time.monotonic() - started, quick=options.quick)
     if options.json:
         print(json.dumps(result, indent=1))
         return
