@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from autotune.engine.inside import vllm_zygote
 
 _READY_PATIENCE_S = 180.0
 _ANSWER_PATIENCE_S = 20.0
+_CODE_PATIENCE_S = 2.0
 _UNKNOWN_CODE = 1
 _MESSAGE_BYTES = 1 << 16
 _MARKS = frozenset({"AUTOTUNE_ENGINE_ID"})
@@ -33,9 +33,9 @@ class ColdStartError(Exception):
 class _ForkedChild:
     """A process that the preloaded one forked: its exit code comes by message."""
 
-    def __init__(self, pid: int, codes: dict[int, int]) -> None:
+    def __init__(self, pid: int, zygote: Zygote) -> None:
         self._pid = pid
-        self._codes = codes
+        self._zygote = zygote
         state = look_at(pid)
         self._identity = state.identity if state is not None else None
 
@@ -46,12 +46,11 @@ class _ForkedChild:
 
     def poll(self) -> int | None:
         """The exit code; 1 where the process is gone and nobody can tell any more."""
-        if self._pid in self._codes:
-            return self._codes[self._pid]
-        if self._identity is not None and is_alive(self._identity):
-            return None
-        time.sleep(0.05)
-        return self._codes.get(self._pid, _UNKNOWN_CODE)
+        code = self._zygote.exit_code(self._pid, patience=0.0)
+        if code is None and not (self._identity is not None and is_alive(self._identity)):
+            code = self._zygote.exit_code(self._pid, patience=_CODE_PATIENCE_S)
+            return _UNKNOWN_CODE if code is None else code
+        return code
 
 
 class Zygote:
@@ -104,7 +103,13 @@ class Zygote:
                 raise ColdStartError("it does not answer")
             if not self._started:
                 raise ColdStartError("it ended")
-            return _ForkedChild(self._started.pop(0), self._codes)
+            return _ForkedChild(self._started.pop(0), self)
+
+    def exit_code(self, pid: int, *, patience: float) -> int | None:
+        """The exit code of an engine; None where word of it has not come within ``patience`` wall seconds."""
+        with self._arrived:
+            self._arrived.wait_for(lambda: pid in self._codes or self._closed, patience)
+            return self._codes.get(pid)
 
     @property
     def usable(self) -> bool:

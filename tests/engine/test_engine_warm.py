@@ -17,7 +17,7 @@ import pytest
 
 from autotune.engine import Cause, CommandStyle, EngineStartError, LaunchRequest, VllmEngine, VllmInstallation
 from autotune.engine._marker import Marker
-from autotune.engine._procfs import environment_of, look_at
+from autotune.engine._procfs import environment_of, is_alive, look_at
 
 FAKE = Path(__file__).parent / "fake_vllm.py"
 TORCH = """
@@ -97,7 +97,10 @@ async def test_exit_codes_arrive(make_warm_engine: MakeWarmEngine, make_request:
     running = await make_warm_engine({"die_after": 1, "die_code": 0}).start(make_request())
     assert not running.exited()
     await running.reset_prefix_cache()
-    assert running._process.exit_code() == 0
+    deadline = time.monotonic() + 20
+    while (code := running._process.exit_code()) is None and time.monotonic() < deadline:
+        await asyncio.sleep(0.02)
+    assert code == 0
     assert (await running.diagnose()).cause is Cause.ENGINE_CRASH
     await running.stop()
     with pytest.raises(EngineStartError) as caught:
@@ -105,6 +108,20 @@ async def test_exit_codes_arrive(make_warm_engine: MakeWarmEngine, make_request:
             make_request()
         )
     assert caught.value.failure.cause is Cause.INVALID_CONFIG
+
+
+async def test_the_helpers_of_a_dead_engine_end_by_themselves(
+    make_warm_engine: MakeWarmEngine, make_request: MakeRequest
+) -> None:
+    running = await make_warm_engine().start(make_request())
+    helpers = [process for process in running._process.look() if process.identity.pid != running.process_id]
+    assert helpers, "the factory of workers, at least"
+    os.kill(running.process_id, signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while any(is_alive(helper.identity) for helper in helpers) and time.monotonic() < deadline:
+        await asyncio.sleep(0.02)
+    assert [helper for helper in helpers if is_alive(helper.identity)] == []
+    await running.stop()
 
 
 async def test_a_gpu_touched_by_imports_means_plain_starts(

@@ -248,6 +248,7 @@ def _run_factory(listener: int, alive: int, key: str | None) -> None:
         server: Any = forkserver._forkserver
         # It was forked while its parent held this lock.
         server._lock = type(server._lock)() if isinstance(server._lock, _RLOCK) else threading.Lock()
+        _close_other_end(alive)
         with socket.socket(fileno=os.dup(listener)) as bound:
             server._forkserver_address = bound.getsockname()
         forkserver.ForkServer.ensure_running = _tracker_only  # type: ignore[method-assign]
@@ -255,6 +256,16 @@ def _run_factory(listener: int, alive: int, key: str | None) -> None:
         run(listener, alive, [], **({} if key is None else {"authkey_r": int(key)}))
     finally:
         os._exit(0)
+
+
+def _close_other_end(reading: int) -> None:
+    """Close what was inherited of a pipe's writing end, or its reader would never see that the parent is gone."""
+    pipe = os.fstat(reading).st_ino
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        descriptor = int(name)
+        with contextlib.suppress(OSError):
+            if descriptor != reading and os.fstat(descriptor).st_ino == pipe:
+                os.close(descriptor)
 
 
 if __name__ == "__main__":
