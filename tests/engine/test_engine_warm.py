@@ -55,6 +55,13 @@ async def make_warm_engine(nothing_left: None, tmp_path: Path) -> AsyncIterator[
         await engine.close()
 
 
+def comes_true(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 20
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
+
+
 def zygote_pid(engine: VllmEngine) -> int:
     launcher = engine._launcher
     assert launcher is not None
@@ -97,10 +104,8 @@ async def test_exit_codes_arrive(make_warm_engine: MakeWarmEngine, make_request:
     running = await make_warm_engine({"die_after": 1, "die_code": 0}).start(make_request())
     assert not running.exited()
     await running.reset_prefix_cache()
-    deadline = time.monotonic() + 20
-    while (code := running._process.exit_code()) is None and time.monotonic() < deadline:
-        await asyncio.sleep(0.02)
-    assert code == 0
+    assert comes_true(lambda: running._process.exit_code() is not None)
+    assert running._process.exit_code() == 0
     assert (await running.diagnose()).cause is Cause.ENGINE_CRASH
     await running.stop()
     with pytest.raises(EngineStartError) as caught:
@@ -117,10 +122,7 @@ async def test_the_helpers_of_a_dead_engine_end_by_themselves(
     helpers = [process for process in running._process.look() if process.identity.pid != running.process_id]
     assert helpers, "the factory of workers, at least"
     os.kill(running.process_id, signal.SIGKILL)
-    deadline = time.monotonic() + 20
-    while any(is_alive(helper.identity) for helper in helpers) and time.monotonic() < deadline:
-        await asyncio.sleep(0.02)
-    assert [helper for helper in helpers if is_alive(helper.identity)] == []
+    assert comes_true(lambda: not any(is_alive(helper.identity) for helper in helpers))
     await running.stop()
 
 
