@@ -21,7 +21,7 @@ from _engines import ENGINES, SimulatedEngine
 from _queues import ENGINE_FILE, QUEUE_FILE, AnySystem, Law, System, Truth, miss_share
 
 COUNT = 250
-WITH_EDGES = 60
+WITH_EDGES = 130
 REQUESTS = 150_000
 
 

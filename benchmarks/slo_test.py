@@ -31,7 +31,7 @@ LARGEST_INFLATION = 60.0
 """Beyond this even the fixed-size test takes more than 30,000 requests."""
 LARGEST_ENGINE_INFLATION = 15.0
 """The same for simulated engines, whose steps are simulated one by one."""
-REPEATS, ENGINE_REPEATS, QUICK_REPEATS = 100, 40, 8
+REPEATS, ENGINE_REPEATS, QUICK_REPEATS = 60, 40, 8
 LOOK_GROWTH = 1.12
 
 
@@ -72,7 +72,8 @@ def examine(job: tuple[Truth, int]) -> Row | None:
     (good, below), (bad, above) = (miss_share(system, rate, long, 21) for rate in (truth.good, truth.bad))
     inflation = math.sqrt(below * above)
     slack = 1.4 if isinstance(system, SimulatedEngine) else 1.25
-    if max(good / 0.005, 0.005 / good, bad / 0.02, 0.02 / bad) > slack or inflation > LARGEST_INFLATION:
+    known = all(share / slack <= seen <= share * slack for seen, share in ((good, 0.005), (bad, 0.02)))
+    if not known or inflation > LARGEST_INFLATION:
         return None
     settled = LATENCIES_A_PROBE * truth.median_latency * truth.capacity
     fixed = max(SloTest(0.01, error=ERROR).fixed_size * inflation, settled)
