@@ -37,15 +37,15 @@ LONGEST_DELAY_S = {"starting": 1.0, "serving": 0.5, "stopping": 0.2}
 RIGHT: dict[tuple[str, str], frozenset[str]] = {
     ("kill server", "starting"): frozenset({"engine_crash"}),
     ("kill server", "serving"): frozenset({"engine_crash"}),
-    ("kill core", "starting"): frozenset({"engine_crash", ""}),
-    ("kill core", "serving"): frozenset({"engine_crash", ""}),
+    ("kill core", "starting"): frozenset({"engine_crash"}),
+    ("kill core", "serving"): frozenset({"engine_crash"}),
     ("stop server", "starting"): frozenset({"engine_hang"}),
     ("stop server", "serving"): frozenset({"engine_hang"}),
     ("stop core", "starting"): frozenset({"engine_hang", ""}),
     ("stop core", "serving"): frozenset({"engine_hang", ""}),
 }
 """What a strike may be called. Empty: nothing failed, as after a stop was asked for, or where the simulated server goes
-on without its core."""
+on beside a core that is held."""
 BLURRED_S = 0.25
 """A strike this close to the end of a phase may have hit the next one."""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import subprocess
 import sys
+import time
 from collections.abc import Sequence
 
 from autotune.base.clock import WallClock
@@ -13,7 +13,7 @@ from autotune.base.errors import UsageError
 from autotune.catalog import load_gpu, load_model
 from autotune.simulator import VERSION
 from autotune.simulator.arguments import CommandLineError, build_parser, parse_arguments
-from autotune.simulator.child import spawn
+from autotune.simulator.child import CoreProcess
 from autotune.simulator.engine_model import EngineModel
 from autotune.simulator.faults import Faults
 from autotune.simulator.gpu_state import hold, release, state_folder
@@ -68,10 +68,10 @@ def _serve(namespace: argparse.Namespace, clock: WallClock, faults: Faults) -> i
     sock = bind(namespace.host, namespace.port, log)
     holder = _MemoryHolder(namespace, log)
     try:
-        engine = Startup(namespace, gpu, model, clock, log, faults, on_core_start=holder.take).run()
+        engine = Startup(namespace, gpu, model, clock, log, faults, on_core_start=holder.take, wait=holder.wait).run()
         loop = new_event_loop()
         asyncio.set_event_loop(loop)
-        loop.run_until_complete(serve(sock, engine, namespace, clock, log, faults))
+        loop.run_until_complete(serve(sock, engine, namespace, clock, log, faults, holder.core))
         loop.close()
     except StartupFailedError as error:
         return error.exit_code
@@ -87,7 +87,8 @@ class _MemoryHolder:
         self._folder = state_folder()
         self._in_child: bool = namespace.sim_child
         self._log = log
-        self._child: subprocess.Popen[str] | None = None
+        self.core: CoreProcess | None = None
+        """The child process, once it was started."""
 
     def take(self, engine: EngineModel) -> None:
         """Hold what the engine holds once it is ready."""
@@ -97,19 +98,25 @@ class _MemoryHolder:
         if not self._in_child:
             hold(self._folder, used)
             return
-        self._child = spawn(self._folder, used)
-        self._log.core_pid = self._child.pid
+        self.core = CoreProcess(self._folder, used)
+        self._log.core_pid = self.core.pid
+
+    def wait(self, seconds: float) -> int | None:
+        """Let wall seconds pass, fewer when the child ends: then its exit code."""
+        if self.core is not None:
+            return self.core.wait(seconds)
+        time.sleep(seconds)
+        return None
 
     def free(self, *, orphan: bool) -> None:
         """Let go of it; an orphan keeps it."""
         if self._folder is None:
             return
-        if self._child is None:
+        if self.core is None:
             release(self._folder)
         elif not orphan:
-            self._child.kill()
-            self._child.wait()
-            release(self._folder, self._child.pid)
+            self.core.end()
+            release(self._folder, self.core.pid)
 
 
 if __name__ == "__main__":

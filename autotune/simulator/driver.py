@@ -309,8 +309,16 @@ class EngineDriver:
         text = oom_text(error.wanted, error.free, self.engine.memory.total)
         self._die(f"torch.OutOfMemoryError: {text}")
 
+    def lose_core(self) -> None:
+        """The engine core's process is gone, without a word."""
+        if self.dead:
+            return
+        self._log.api(
+            "core_client.py:817", "[shutdown] MPClient: engine core exited unexpectedly; starting cleanup", "WARNING"
+        )
+        self._end_dead()
+
     def _die(self, error: str) -> None:
-        self.dead = True
         self._log.core_traceback(
             "core.py:1310",
             "EngineCore encountered a fatal error.",
@@ -321,6 +329,11 @@ class EngineDriver:
             ),
             error,
         )
+        self._end_dead()
+
+    def _end_dead(self) -> None:
+        """What the API server does when its engine core is dead."""
+        self.dead = True
         self._log.api("async_llm.py:708", "AsyncLLM output_handler failed.", "ERROR")
         self._log.api_traceback(
             ('File "vllm/v1/engine/async_llm.py", line 660, in output_handler',),

@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from autotune.base.clock import WallClock
 from autotune.simulator import VERSION
+from autotune.simulator.child import CoreProcess
 from autotune.simulator.driver import EngineDriver
 from autotune.simulator.engine_model import EngineModel
 from autotune.simulator.faults import Faults
@@ -35,13 +36,20 @@ class EngineServer:
     """Serves one engine until it is told to stop or its engine dies."""
 
     def __init__(
-        self, engine: EngineModel, namespace: argparse.Namespace, clock: WallClock, log: EngineLog, faults: Faults
+        self,
+        engine: EngineModel,
+        namespace: argparse.Namespace,
+        clock: WallClock,
+        log: EngineLog,
+        faults: Faults,
+        core_process: CoreProcess | None,
     ) -> None:
         self._engine = engine
         self._namespace = namespace
         self._clock = clock
         self._log = log
         self._faults = faults
+        self._core_process = core_process
         self._names = tuple(namespace.served_model_name or [namespace.model])
         self._limits = Limits(self._names, engine.model.vocabulary, engine.options.max_model_len)
         self._keys = frozenset(namespace.api_key or ())
@@ -86,6 +94,8 @@ class EngineServer:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
+        if self._core_process is not None:
+            loop.add_reader(self._core_process, self._lose_core, self._core_process)
         http = HttpServer(self._handle)
         host, port = sock.getsockname()[:2]
         self._log.api("api_server.py:581", f"Starting vLLM server on http://{host}:{port}")
@@ -106,6 +116,10 @@ class EngineServer:
     def _on_signal(self) -> None:
         if not self._faults.ignore_sigterm:
             self._stop.set()
+
+    def _lose_core(self, process: CoreProcess) -> None:
+        asyncio.get_running_loop().remove_reader(process)
+        self._driver.lose_core()
 
     def _schedule_end(self) -> None:
         asyncio.get_running_loop().call_later(_DEATH_WATCH_S / self._clock.scale, self._stop.set)
@@ -207,9 +221,10 @@ async def serve(
     clock: WallClock,
     log: EngineLog,
     faults: Faults,
+    core_process: CoreProcess | None,
 ) -> None:
     """Serve an engine on a bound socket until it is told to stop or dies."""
-    await EngineServer(engine, namespace, clock, log, faults).run(sock)
+    await EngineServer(engine, namespace, clock, log, faults, core_process).run(sock)
 
 
 def server_info(engine: EngineModel, scale: float) -> dict[str, object]:

@@ -7,9 +7,10 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
 
@@ -69,7 +70,7 @@ class StartupFailedError(Exception):
 
 @dataclass(slots=True)
 class Startup:
-    """One start. ``sleep`` takes wall seconds."""
+    """One start."""
 
     namespace: argparse.Namespace
     gpu: Gpu
@@ -79,7 +80,8 @@ class Startup:
     faults: Faults
     on_core_start: Callable[[EngineModel], None] = lambda _: None
     """Called when the engine core's process would start, if it will start at all."""
-    sleep: Callable[[float], None] = time.sleep
+    wait: Callable[[float], int | None] = time.sleep
+    """Lets wall seconds pass; as soon as the engine core's process has ended, its exit code."""
     _due: float = 0.0
     _started_core: float = 0.0
     _compile_s: float = 0.0
@@ -264,7 +266,7 @@ class Startup:
         self._spend(self._times(engine.options).kernels)
         self._spend(self.faults.slow_start)
         while self.faults.never_ready:
-            self.sleep(1.0)
+            self._wait(1.0)
         total = self.clock.now() - self._started_core
         compiled = f" (compilation: {self._compile_s:.2f} s)" if engine.options.compiled else ""
         self.log.core(
@@ -298,12 +300,17 @@ class Startup:
             _ENGINE_FRAMES + _PHASE_FRAMES[error.phase],
             f"{kind}: {error}",
         )
+        self._fail_without_core({})
+
+    def _fail_without_core(self, exit_codes: Mapping[str, int]) -> NoReturn:
+        """End as vLLM's API server does when its engine core is gone: the codes are of processes that died mute."""
         self.log.api_traceback(
             (
                 'File "vllm/entrypoints/openai/api_server.py", line 520, in run_server',
                 'File "vllm/v1/engine/utils.py", line 1272, in wait_for_engine_startup',
             ),
-            "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
+            "RuntimeError: Engine core initialization failed. See root cause above. "
+            f"Failed core proc(s): {dict(exit_codes)}",
         )
         raise StartupFailedError(1)
 
@@ -313,11 +320,15 @@ class Startup:
     def _spend(self, seconds: float) -> None:
         """Let engine time pass; what the process itself took counts."""
         self._due += seconds
-        wait = (self._due - self.clock.now()) / self.clock.scale
-        if wait > 0:
-            self.sleep(wait)
-        else:
+        left = (self._due - self.clock.now()) / self.clock.scale
+        self._wait(max(0.0, left))
+        if left <= 0:
             self._due = self.clock.now()
+
+    def _wait(self, wall_seconds: float) -> None:
+        code = self.wait(wall_seconds)
+        if code is not None:
+            self._fail_without_core({"EngineCore": code})
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import socket
+import time
+from pathlib import Path
 
 import pytest
 
@@ -184,15 +188,51 @@ def test_memory_ledger_and_orphans(launch, tmp_path):
     second = launch("--max-model-len=2048", environment=state)
     assert second.wait_exit() == 1
     assert "on startup is less than desired GPU memory utilization" in second.log
-    import os
-    import signal
-
     os.kill(entry["pid"], signal.SIGKILL)
     third = launch("--max-model-len=2048", "--sim-child", environment=state)
     third.wait_ready()
     third.process.terminate()
     assert third.wait_exit() == 0
     assert not [p for p in (tmp_path / "gpu").glob("*.json") if p.name != f"{entry['pid']}.json"]
+
+
+def core_pid(folder: Path) -> int:
+    """The process that holds the simulated GPU's memory, as soon as there is one."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        for path in folder.glob("*.json"):
+            return int(json.loads(path.read_text())["pid"])
+        time.sleep(0.01)
+    raise AssertionError("no process holds memory")
+
+
+def test_a_killed_engine_core_takes_the_server_along(launch, tmp_path):
+    state = {"AUTOTUNE_SIM_GPU_STATE": str(tmp_path / "gpu")}
+    engine = launch("--max-model-len=2048", "--sim-child", "--time-scale=20", environment=state)
+    engine_ready(engine)
+    with socket.create_connection(("127.0.0.1", engine.port)) as client:
+        client.settimeout(10)
+        text = json.dumps({"prompt": [1], "max_tokens": 2000, "ignore_eos": True})
+        client.sendall(f"POST /v1/completions HTTP/1.1\r\ncontent-length: {len(text)}\r\n\r\n{text}".encode())
+        os.kill(core_pid(tmp_path / "gpu"), signal.SIGKILL)
+        assert b" 500 " in client.recv(4096).splitlines()[0], "what was in flight fails"
+    assert engine.post("/v1/completions", {"prompt": [1], "max_tokens": 1})[0] == 500
+    assert engine.get("/health")[0] == 503
+    assert engine.wait_exit() == 0
+    # The lines that a real vLLM 0.32 wrote when its engine core was killed.
+    assert "[shutdown] MPClient: engine core exited unexpectedly; starting cleanup" in engine.log
+    assert "EngineDeadError: EngineCore encountered an issue." in engine.log
+    assert "EngineCore encountered a fatal error" not in engine.log, "a killed process says nothing"
+
+
+def test_an_engine_core_killed_while_starting_fails_the_start(launch, tmp_path):
+    state = {"AUTOTUNE_SIM_GPU_STATE": str(tmp_path / "gpu")}
+    engine = launch("--max-model-len=2048", "--sim-child", "--sim-fault=never-ready", environment=state)
+    os.kill(core_pid(tmp_path / "gpu"), signal.SIGKILL)
+    assert engine.wait_exit() == 1
+    assert "Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore': -9}" in (
+        engine.log
+    )
 
 
 def test_help_lists_flags_and_version(launch):
