@@ -70,7 +70,7 @@ async def test_stubborn_children_are_killed_although_their_leader_is_gone(
 async def test_exit_code_zero_after_readiness_is_a_failure(make_engine: MakeEngine, make_request: MakeRequest) -> None:
     running = await make_engine({"die_after": 1}).start(make_request())
     await running.reset_prefix_cache()
-    assert running.exited()
+    await until(running.exited)
     failure = await running.diagnose()
     assert failure.cause is Cause.ENGINE_CRASH
     assert failure.kind is FailureKind.FAULT
