@@ -4,6 +4,7 @@ from autotune.catalog._data import data_folder
 from autotune.catalog.gpu import Gpu, GpuCalibration, identify_gpu, list_gpus, load_gpu
 from autotune.catalog.model import DTYPE_BYTES, QUANTIZED_BYTES, ModelShape, Quantization
 from autotune.catalog.models import list_models, load_model
+from autotune.catalog.revision import model_revision
 from autotune.catalog.rule import Rule
 from autotune.catalog.workloads import DEFAULT_WORKLOAD, list_workloads, load_workload
 
@@ -24,4 +25,5 @@ __all__ = [
     "load_gpu",
     "load_model",
     "load_workload",
+    "model_revision",
 ]

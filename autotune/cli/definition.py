@@ -43,6 +43,7 @@ class StudyOptions:
     name: str | None = None
     arguments: tuple[str, ...] = ()
     allow_lossy: bool = False
+    no_reuse: bool = False
 
 
 def build_spec(options: StudyOptions) -> StudySpec:
@@ -71,6 +72,7 @@ def build_spec(options: StudyOptions) -> StudySpec:
         "space": read_yaml_mapping(options.space) if options.space is not None else document.get("space") or {},
         "budget": _budget(options, document.get("budget")),
         "allow_lossy": options.allow_lossy or document.get("allow_lossy", False),
+        "reuse": not options.no_reuse and document.get("reuse", True),
     }
     for key in ("engine", "sampler", "seed"):
         value = getattr(options, key)

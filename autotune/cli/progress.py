@@ -21,7 +21,7 @@ _PLAIN_INTERVAL_S = 10.0
 def summarise_trial(trial: TrialDocument) -> str:
     """One line on how a trial ended."""
     if trial.outcome is not Outcome.MEASURED:
-        how = "refused before launch" if not trial.launched else trial.outcome.value
+        how = trial.outcome.value if trial.launched or trial.reused_from else "refused before launch"
         return f"{how}: {trial.reason}" + (f" ({trial.detail})" if trial.detail else "")
     if not trial.launched:
         return f"known already ({trial.detail})"

@@ -94,13 +94,13 @@ def _trial_cells(trial: TrialDocument, common: Mapping[str, ArgumentValue]) -> l
 
 def _remark(trial: TrialDocument) -> str:
     if trial.outcome is not Outcome.MEASURED:
-        early = "" if trial.launched else ", refused before launch"
-        return f"{words.cause_words(trial.reason)}{early}"
+        known = words.without_engine(trial)
+        return words.cause_words(trial.reason) + (f", {known}" if known else "")
     if trial.dominated:
         return "dropped early: clearly below the best"
     if not trial.output_tokens_per_s:
         return "missed the objective at every load"
-    return "" if trial.launched else "measured before, and reused"
+    return words.without_engine(trial)
 
 
 _PROBE_HEADS = (

@@ -72,16 +72,16 @@ _ROW_HEADS = ("configuration", "capacity, req/s", "gain", "output tok/s", "P99 l
 
 
 def _headline(trial: TrialDocument) -> str:
+    known = words.without_engine(trial)
     if trial.outcome is not Outcome.MEASURED:
-        early = "" if trial.launched else ", refused before launch"
-        return f"{trial.outcome.value}: {words.cause_words(trial.reason)}{early}"
+        return f"{trial.outcome.value}: {words.cause_words(trial.reason)}" + (f", {known}" if known else "")
     if not trial.output_tokens_per_s:
         return "missed the objective at every load"
     about = "about " if trial.dominated else ""
     rate = "" if trial.capacity_rps is None else f"{figures.rate(trial.capacity_rps)}, "
     tokens = figures.tokens_per_second(trial.output_tokens_per_s)
     dropped = "; dropped early: clearly below the best" if trial.dominated else ""
-    reused = "" if trial.launched else "; measured before, and reused"
+    reused = f"; {known}" if known else ""
     return f"carries {about}{rate}{tokens} out{dropped}{reused}"
 
 

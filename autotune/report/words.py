@@ -190,6 +190,16 @@ _CAUSES: dict[str, str] = {
 }
 
 
+def without_engine(trial: TrialDocument) -> str:
+    """Why no engine was started for a trial; empty when one was."""
+    if trial.launched:
+        return ""
+    if trial.reused_from:
+        study, _, number = trial.reused_from.rpartition("/")
+        return f"measured before, as trial {number} of study {study}"
+    return "measured before, and reused" if trial.outcome is Outcome.MEASURED else "refused before launch"
+
+
 def cause_words(reason: str) -> str:
     """A cause for people: ``oom_kv_cache`` becomes ``no room for the KV cache``."""
     return _CAUSES.get(reason, reason.replace("_", " ")) or "no reason recorded"

@@ -54,9 +54,7 @@ def choose_finalists(trials: Iterable[TrialDocument]) -> list[Finalist]:
     floor = WORTH_CONFIRMING * objective_value(reference) if reference is not None else 0.0
     seen = {configuration_key(reference.arguments)} if reference is not None else set()
     challengers: list[TrialDocument] = []
-    candidates = [
-        d for d in documents if d.outcome is Outcome.MEASURED and d.role is not Role.CONFIRMATION and d.launched
-    ]
+    candidates = [d for d in documents if d.outcome is Outcome.MEASURED and d.role is not Role.CONFIRMATION]
     for document in sorted(candidates, key=lambda d: (-objective_value(d), len(d.arguments))):
         value = objective_value(document)
         if (

@@ -8,7 +8,6 @@ from typing import Protocol
 
 from autotune.engine import Failure, end_orphan, find_orphans
 from autotune.search.context import StudyContext
-from autotune.search.engines import EngineSelection
 from autotune.search.events import StudyObserver
 from autotune.search.record import OptunaRecord
 from autotune.store import (
@@ -146,6 +145,7 @@ class Keeper:
                     capacity_rps=document.capacity_rps,
                     output_tokens_per_s=document.output_tokens_per_s,
                     requests=document.requests,
+                    document=document.model_dump(mode="json", exclude={"probes"}),
                 )
             )
         self._record.note(document.number, self._pages.trial_note(document))
@@ -166,19 +166,3 @@ class Keeper:
             self._study,
             TrialRecord(number=order.number, arguments=order.arguments, role=order.role.value),
         )
-
-
-def circumstances_of(context: StudyContext, selection: EngineSelection) -> Circumstances:
-    """All that decides what a configuration does, apart from its arguments."""
-    device = selection.device
-    return Circumstances(
-        gpu=context.gpu.name if device is None else device.name,
-        driver="" if device is None else (device.driver or ""),
-        engine_kind=context.engine.kind.value,
-        engine_version=context.engine.version,
-        model=context.spec.model,
-        model_revision="",
-        model_family=context.model.architecture,
-        workload=context.spec.workload,
-        slo=context.spec.slo,
-    )

@@ -14,12 +14,13 @@ from pathlib import Path
 from autotune.base.errors import EnvironmentProblemError
 from autotune.catalog import Gpu, ModelShape, load_gpu, load_model
 from autotune.search.context import StudyContext
+from autotune.search.earlier import EarlierStudies, circumstances_of
 from autotune.search.engines import EngineSelection, detect_gpu_name, select_engine
 from autotune.search.events import StudyObserver
 from autotune.search.feasibility import Judge
 from autotune.search.folder import StudyFolder
 from autotune.search.identity import refuse_changes, study_identity
-from autotune.search.keeper import DashboardPages, Keeper, circumstances_of
+from autotune.search.keeper import DashboardPages, Keeper
 from autotune.search.planning import PREDICTED_CONFIGURATIONS, PREDICTED_PROPOSALS, PlanRequest, leaders
 from autotune.search.prediction import expected_tokens_per_s, predicted_rate, shortest_time_s
 from autotune.search.record import OptunaRecord
@@ -155,10 +156,12 @@ def run_prepared(prepared: PreparedStudy, observer: StudyObserver, pages: Dashbo
             record.set_attribute(_IDENTITY, json.dumps(identity))
             record.set_attribute(_CREATED, context.created)
         context = replace(context, created=str(record.attribute(_CREATED)))
-        keeper = Keeper(store, context, record, circumstances_of(context, prepared.selection), pages)
+        circumstances = circumstances_of(context, prepared.selection)
+        keeper = Keeper(store, context, record, circumstances, pages)
         keeper.end_orphans(observer)
         runner = TrialRunner(trial_setup(context, prepared.selection, keeper), TrialEvents(observer))
-        run = StudyRun(context, record, runner, observer, keeper.keep_trial)
+        earlier = EarlierStudies(store.measured, circumstances, prepared.spec.name)
+        run = StudyRun(context, record, runner, observer, keeper.keep_trial, earlier)
         try:
             return _run_interruptibly(run)
         finally:

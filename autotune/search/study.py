@@ -27,10 +27,12 @@ from autotune.search.confirmation import (
     Finalist,
     choose_finalists,
     configuration_key,
+    reference_trial,
     round_order,
 )
 from autotune.search.context import StudyContext
 from autotune.search.document import build_document
+from autotune.search.earlier import EarlierStudies
 from autotune.search.events import StudyObserver, StudyPlan, TrialStarted
 from autotune.search.record import OptunaRecord, objective_value, seed_attributes
 from autotune.search.verdict import conclude
@@ -75,6 +77,8 @@ class StudyRun:
     observer: StudyObserver
     keep: Callable[[TrialDocument], None]
     """Keeps a finished trial beyond its folder and Optuna."""
+    earlier: EarlierStudies | None = None
+    """What other studies measured; None where there is no database to ask."""
     budget: BudgetKeeper = field(init=False)
     documents: dict[int, TrialDocument] = field(init=False)
     _fault_streak: list[str] = field(default_factory=list)
@@ -175,7 +179,7 @@ class StudyRun:
         idle = 0
         while not self.budget.spent(self._proposals()) and idle < IDLE_PROPOSALS_THAT_STOP:
             document = await self._run_asked(self._ask())
-            idle = 0 if document.launched else idle + 1
+            idle = 0 if document.launched or document.reused_from else idle + 1
         if idle >= IDLE_PROPOSALS_THAT_STOP:
             self.observer.notice("The sampler proposes nothing new: the search ends early.")
 
@@ -246,6 +250,11 @@ class StudyRun:
                         "requests": 0,
                     }
                 )
+        if self.earlier is not None and self.context.spec.reuse:
+            reference = reference_trial(self.documents.values())
+            found = self.earlier.result(number, arguments, reference, BRIEF)
+            if found is not None:
+                return found
         refusal = self.context.refuse(arguments)
         if refusal is None:
             return None

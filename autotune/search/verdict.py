@@ -123,7 +123,7 @@ def _confirmations(trials: Iterable[TrialDocument], arguments: object) -> list[T
 
 def _best(trials: Sequence[TrialDocument], arguments: object, runs: Sequence[TrialDocument]) -> BestDocument:
     """The confirmed figures: means over the rounds, or the search's own where nothing was confirmed."""
-    found = next(d for d in trials if d.arguments == arguments and d.role is not Role.CONFIRMATION and d.launched)
+    found = next(d for d in trials if d.arguments == arguments and d.role is not Role.CONFIRMATION)
     source = list(runs) or [found]
 
     def mean(name: str) -> float | None:

@@ -65,6 +65,8 @@ class StudySpec(Spec):
     sampler: SamplerChoice = SamplerChoice.AUTO
     seed: int = Field(default=0, ge=0)
     allow_lossy: bool = False
+    reuse: bool = True
+    """Whether what an earlier study measured of a configuration, all else equal, is taken instead of a launch."""
 
     @field_validator("arguments", "space", mode="before")
     @classmethod
@@ -82,7 +84,7 @@ class StudySpec(Spec):
 
     def measured_identity(self) -> dict[str, Any]:
         """What must not change when a study is resumed: everything that a figure depends on."""
-        return self.model_dump(mode="json", exclude={"name", "budget", "sampler", "engine"})
+        return self.model_dump(mode="json", exclude={"name", "budget", "sampler", "engine", "reuse"})
 
     def fingerprint(self) -> str:
         """Short hash of :meth:`measured_identity`."""
@@ -92,7 +94,7 @@ class StudySpec(Spec):
 
 _KEYS = {
     "name", "gpu", "model", "workload", "slo", "load", "engine", "arguments", "space", "budget", "sampler", "seed",
-    "allow_lossy",
+    "allow_lossy", "reuse",
 }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from autotune.spec import Arguments, Slo, Workload
+from autotune.spec import Arguments, LoadLevel, Slo, Workload
 from autotune.store._database import Database
 from autotune.store._rows import as_json, as_utc
 from autotune.store._schema import Json, MeasuredRow
@@ -22,14 +22,16 @@ from autotune.store.records import Circumstances, MeasuredConfiguration
 
 _MEASURED = "measured"
 _INFEASIBLE = "infeasible"
+_LOAD = "load"
+"""Key of the fixed load in a row's document: the table has no column for it."""
 
 
 def configuration_fingerprint(circumstances: Circumstances, arguments: Arguments) -> str:
-    """Equal exactly when GPU, driver, engine, model, workload, objective and arguments are.
+    """Equal exactly when GPU, driver, engine, model, workload, objective, load and arguments are.
 
     Names and descriptions of workloads do not count, nor the order of arguments or SLO targets.
     """
-    document = {
+    document: dict[str, object] = {
         "gpu": circumstances.gpu,
         "driver": circumstances.driver,
         "engine": [circumstances.engine_kind, circumstances.engine_version],
@@ -38,6 +40,8 @@ def configuration_fingerprint(circumstances: Circumstances, arguments: Arguments
         "slo": circumstances.slo.to_mapping(),
         "arguments": dict(arguments),
     }
+    if circumstances.load is not None:
+        document["load"] = _spec_json(circumstances.load)
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
@@ -167,6 +171,7 @@ def _first_of_each(found: Iterable[SimilarConfiguration], limit: int) -> Iterato
 
 def _row(measured: MeasuredConfiguration) -> MeasuredRow:
     c = measured.circumstances
+    load = {} if c.load is None else {_LOAD: _spec_json(c.load)}
     return MeasuredRow(
         fingerprint=configuration_fingerprint(c, measured.arguments),
         gpu=c.gpu,
@@ -184,7 +189,7 @@ def _row(measured: MeasuredConfiguration) -> MeasuredRow:
         capacity_rps=measured.capacity_rps,
         output_tokens_per_s=measured.output_tokens_per_s,
         requests=measured.requests,
-        document=as_json(measured.document),
+        document=as_json({**measured.document, **load}),
         study=measured.study,
         trial_number=measured.trial_number,
         recorded_at=measured.recorded_at,
@@ -192,6 +197,7 @@ def _row(measured: MeasuredConfiguration) -> MeasuredRow:
 
 
 def _record(row: MeasuredRow) -> MeasuredConfiguration:
+    load = row.document.get(_LOAD)
     return MeasuredConfiguration(
         circumstances=Circumstances(
             gpu=row.gpu,
@@ -203,6 +209,7 @@ def _record(row: MeasuredRow) -> MeasuredConfiguration:
             model_family=row.model_family,
             workload=Workload.model_validate(row.workload),
             slo=Slo.model_validate(row.slo),
+            load=None if load is None else LoadLevel.model_validate(load),
         ),
         arguments=cast("dict[str, bool | int | float | str]", row.arguments),
         outcome=row.outcome,
@@ -212,6 +219,6 @@ def _record(row: MeasuredRow) -> MeasuredConfiguration:
         capacity_rps=row.capacity_rps,
         output_tokens_per_s=row.output_tokens_per_s,
         requests=row.requests,
-        document=row.document,
+        document={key: value for key, value in row.document.items() if key != _LOAD},
         recorded_at=as_utc(row.recorded_at),
     )

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from pydantic import JsonValue
 
-from autotune.spec import Arguments, Slo, Workload
+from autotune.spec import Arguments, LoadLevel, Slo, Workload
 
 JsonObject = Mapping[str, JsonValue]
 """A JSON object. Numbers that are not finite are stored as null."""
@@ -103,8 +103,8 @@ class Circumstances:
     """All that decides what a configuration does, apart from its arguments.
 
     ``model_revision`` is a commit or a digest of the weights' files, empty when unknown; ``model_family`` is the
-    architecture. ``driver`` is empty on engines without a GPU; on the simulated engine ``engine_version`` must
-    name the version of its physics.
+    architecture. ``driver`` is empty on engines without a GPU, except that on a CPU it names the host; on the
+    simulated engine ``engine_version`` must name the version of its physics. ``load`` None: the capacity was sought.
     """
 
     gpu: str
@@ -116,6 +116,7 @@ class Circumstances:
     model_family: str
     workload: Workload
     slo: Slo
+    load: LoadLevel | None = None
 
 
 @dataclass(frozen=True, slots=True)

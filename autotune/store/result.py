@@ -117,7 +117,11 @@ class TrialDocument(_Document):
     environment: bool = False
     """True when every other configuration would fail alike, so that the study stopped."""
     launched: bool = True
-    """False when it was refused before any engine was started."""
+    """False when it was refused before any engine was started, or when its figures were known already."""
+    reused_from: str = ""
+    """``STUDY/NUMBER`` of the trial of an earlier study whose figures these are."""
+    effort: float | None = None
+    """Length of the probes relative to those behind a figure that is quoted; null in files of earlier versions."""
     capacity_rps: float | None = None
     capacity_interval: tuple[float, float] | None = None
     dominated: bool = False

@@ -57,6 +57,7 @@ def some_circumstances(gpu: str = "t4", **changes: str) -> Circumstances:
         gpu=gpu,
         workload=Workload.model_validate({"input_tokens": 512, "output_tokens": "64:128", "burstiness": math.inf}),
         slo=Slo.from_mapping({"p99_latency": "10s"}),
+        load=None,
         **fields,
     )
 

@@ -169,6 +169,7 @@ def _document(
         arguments=_plain(order.arguments),
         outcome=Outcome.MEASURED,
         block=order.block,
+        effort=order.effort,
         probes=list(probes),
         requests=sum(p.requests for p in probes),
         timings=timings,

@@ -63,6 +63,7 @@ class TableExecutor:
             role=order.role,
             label=order.label,
             block=order.block,
+            effort=order.effort,
             arguments=dict(order.arguments),
             outcome=Outcome.MEASURED,
             requests=300,
@@ -100,6 +101,7 @@ class Bench:
     trials: int = 6
     refuse: Callable[[Arguments], Refusal | None] = lambda arguments: None
     model: str = "qwen3-4b"
+    reuse: bool = True
     notices: Notices = field(default_factory=Notices)
 
     def run(self, executor: TableExecutor) -> StudyRun:
@@ -111,6 +113,7 @@ class Bench:
             slo=Slo.from_mapping({"p99_latency": "10s"}),
             space=SPACE,
             budget=Budget(trials=self.trials),
+            reuse=self.reuse,
         )
         gpu, model = load_gpu(spec.gpu), load_model(spec.model)
         folder = StudyFolder(self.folder / "s")

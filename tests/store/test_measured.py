@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.spec import Slo, Workload
+from autotune.spec import LoadLevel, Slo, Workload
 from autotune.store import Circumstances, MeasuredConfiguration, Store, configuration_fingerprint
 from autotune.store.testing import some_circumstances
 
@@ -30,6 +30,7 @@ def test_order_and_names_do_not_count() -> None:
         some_circumstances(model_revision="other"),
         replace(HERE, workload=OTHER_WORKLOAD),
         replace(HERE, slo=Slo.from_mapping({"p99_latency": "9s"})),
+        replace(HERE, load=LoadLevel.closed(4)),
     ],
 )
 def test_everything_that_decides_counts(changed: Circumstances) -> None:
@@ -98,3 +99,12 @@ def test_likeness_of_the_same_circumstances_is_one() -> None:
             "t4", HERE.model_family, HERE.workload, engine_kind="vllm", model=HERE.model, slo=HERE.slo
         )
         assert one.likeness == 1
+
+
+def test_a_fixed_load_comes_back_and_is_no_part_of_the_document() -> None:
+    with Store.open("sqlite://") as store:
+        fixed = replace(HERE, load=LoadLevel.open(2.5))
+        measured = MeasuredConfiguration(fixed, {"a": 1}, "measured", "s", 1, document={"number": 1})
+        store.measured.add(measured)
+        assert store.measured.find(fixed, {"a": 1}) == [measured]
+        assert store.measured.find(HERE, {"a": 1}) == []

@@ -1,0 +1,132 @@
+"""What other studies in the same database know of this study's configurations."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import platform
+import statistics
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from autotune.catalog import Gpu, ModelShape, model_revision
+from autotune.engine.api import EngineKind
+from autotune.search.context import StudyContext
+from autotune.search.engines import EngineSelection
+from autotune.spec import Arguments
+from autotune.store import Circumstances, MeasuredConfiguration, MeasuredConfigurations
+from autotune.store.result import Outcome, Role, Timings, TrialDocument
+
+SAME_SPEED = 1.1
+"""Factor by which the default of an earlier study may differ from this one's. Fresh starts differ by some percent;
+machines that drifted, by 20 to 50 %: figures from before such a drift would mislead the search."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierStudies:
+    """Looks up what was measured before under the same circumstances."""
+
+    measured: MeasuredConfigurations
+    circumstances: Circumstances
+    study: str
+    """Name of this study, whose own rows are not earlier ones."""
+
+    def result(
+        self, number: int, arguments: Arguments, reference: TrialDocument | None, effort: float
+    ) -> TrialDocument | None:
+        """What an earlier study measured of these arguments, as trial ``number`` of this one; None: measure.
+
+        The newest usable one, because after a search come confirmations, which were not chosen for their luck.
+        Usable is a failure of the configuration, and a figure of its own (not "below the best") that rests on
+        probes at least as long as ``effort`` asks for, from a study whose default was as fast as ours is
+        (``reference``).
+        """
+        if not self._model_is_known:
+            return None
+        for one in self._elsewhere(arguments):
+            trial = _trial_of(one)
+            if trial is None or not (
+                trial.outcome is Outcome.INFEASIBLE
+                or (_is_as_precise(trial, effort) and self._was_as_fast(one.study, reference))
+            ):
+                continue
+            source = f"trial {one.trial_number} of study '{one.study}', {one.recorded_at:%Y-%m-%d}"
+            found = f"measured in {source}, with {one.requests} requests"
+            return trial.model_copy(
+                update={
+                    "number": number,
+                    "role": Role.SEARCH,
+                    "label": "",
+                    "block": None,
+                    "launched": False,
+                    "reused_from": f"{one.study}/{one.trial_number}",
+                    "detail": f"{trial.detail} ({source})" if trial.detail else found,
+                    "timings": Timings(),
+                    "requests": 0,
+                }
+            )
+        return None
+
+    @property
+    def _model_is_known(self) -> bool:
+        """A name stands for other weights once its repository or folder changes; simulated ones have no weights."""
+        simulated = self.circumstances.engine_kind == EngineKind.SIMULATED.value
+        return simulated or bool(self.circumstances.model_revision)
+
+    def _elsewhere(self, arguments: Arguments) -> list[MeasuredConfiguration]:
+        found = self.measured.find(self.circumstances, arguments)
+        return [one for one in found if one.study != self.study]
+
+    def _was_as_fast(self, study: str, reference: TrialDocument | None) -> bool:
+        if reference is None:
+            return False
+        then = [o.output_tokens_per_s or 0.0 for o in self._elsewhere(reference.arguments) if o.study == study]
+        if not then:
+            return False
+        before, now = statistics.median(then), reference.output_tokens_per_s or 0.0
+        if not (before and now):
+            return before == now
+        return abs(math.log(now / before)) <= math.log(SAME_SPEED)
+
+
+def circumstances_of(context: StudyContext, selection: EngineSelection) -> Circumstances:
+    """All that decides what a configuration does, apart from its arguments."""
+    device, spec = selection.device, context.spec
+    simulated = context.engine.kind is EngineKind.SIMULATED
+    version = context.engine.version
+    host = platform.node() if context.gpu.kind == "cpu" and not simulated else ""
+    return Circumstances(
+        gpu=context.gpu.name if device is None else device.name,
+        driver=host if device is None else (device.driver or ""),
+        engine_kind=context.engine.kind.value,
+        engine_version=f"{version}+{_facts(context.gpu, context.model)}" if simulated else version,
+        model=spec.model,
+        model_revision="" if simulated else model_revision(spec.model),
+        model_family=context.model.architecture,
+        workload=spec.workload,
+        slo=spec.slo,
+        load=spec.load,
+    )
+
+
+def _facts(gpu: Gpu, model: ModelShape) -> str:
+    """Short hash of what the simulator's physics are computed from."""
+    return hashlib.sha256((gpu.model_dump_json() + model.model_dump_json()).encode()).hexdigest()[:12]
+
+
+def _trial_of(one: MeasuredConfiguration) -> TrialDocument | None:
+    """None for what an earlier version stored, without the trial itself."""
+    try:
+        return TrialDocument.model_validate(one.document)
+    except ValidationError:
+        return None
+
+
+def _is_as_precise(trial: TrialDocument, effort: float) -> bool:
+    return (
+        trial.outcome is Outcome.MEASURED
+        and not trial.dominated
+        and trial.effort is not None
+        and trial.effort >= effort
+    )

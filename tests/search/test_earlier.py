@@ -1,0 +1,173 @@
+"""What an earlier study measured is taken instead of a launch: only when all that decides a figure is equal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from autotune.search.confirmation import configuration_key
+from autotune.search.earlier import EarlierStudies
+from autotune.search.study import BRIEF
+from autotune.spec import LoadLevel
+from autotune.store import Circumstances, MeasuredConfiguration, Store
+from autotune.store.result import Decision, Outcome, Role, TrialDocument
+from autotune.store.testing import some_circumstances
+
+HERE = some_circumstances()
+DEFAULT = TrialDocument(
+    number=0, role=Role.BASELINE, label="vllm-default", arguments={}, outcome=Outcome.MEASURED, effort=1.0,
+    output_tokens_per_s=300.0, requests=900,
+)  # fmt: skip
+TRIED = {"max-num-seqs": 32}
+
+
+def trial(tokens: float | None = 400.0, **changes: object) -> TrialDocument:
+    fields = {
+        "number": 7, "role": Role.SEARCH, "arguments": TRIED, "outcome": Outcome.MEASURED, "effort": BRIEF,
+        "output_tokens_per_s": tokens, "capacity_rps": 2.0, "p99_latency_s": 9.0, "slo_margin": -0.1, "requests": 450,
+    }  # fmt: skip
+    return TrialDocument.model_validate(fields | changes)
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with Store.open("sqlite://") as opened:
+        yield opened
+
+
+def keep(store: Store, document: TrialDocument, study: str = "before", circumstances: Circumstances = HERE) -> None:
+    store.measured.add(
+        MeasuredConfiguration(
+            circumstances, document.arguments, document.outcome.value, study, document.number, document.reason,
+            document.capacity_rps, document.output_tokens_per_s, document.requests,
+            document.model_dump(mode="json", exclude={"probes"}),
+        )
+    )  # fmt: skip
+
+
+def found(store: Store, circumstances: Circumstances = HERE, reference: TrialDocument | None = DEFAULT):
+    return EarlierStudies(store.measured, circumstances, "now").result(3, TRIED, reference, BRIEF)
+
+
+def test_an_equal_measurement_becomes_a_trial_that_says_where_it_is_from(store) -> None:
+    keep(store, DEFAULT)
+    keep(store, trial())
+    reused = found(store)
+    assert reused is not None
+    assert (reused.number, reused.launched, reused.reused_from) == (3, False, "before/7")
+    assert "trial 7 of study 'before'" in reused.detail
+    assert "450 requests" in reused.detail
+    assert (reused.output_tokens_per_s, reused.capacity_rps, reused.p99_latency_s) == (400.0, 2.0, 9.0)
+    assert reused.timings.total == 0
+
+
+def test_a_confirmation_that_came_later_is_preferred_to_the_search_s_figure(store) -> None:
+    keep(store, DEFAULT)
+    keep(store, trial(440.0))
+    keep(store, trial(400.0, number=20, role=Role.CONFIRMATION, block=1))
+    reused = found(store)
+    assert (reused.role, reused.block, reused.output_tokens_per_s) == (Role.SEARCH, None, 400.0)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"dominated": True}, {"effort": BRIEF / 2}, {"effort": None}, {"outcome": Outcome.FAULT}]
+)
+def test_figures_that_are_less_than_a_measurement_are_not_reused(store, changes) -> None:
+    keep(store, DEFAULT)
+    keep(store, trial(**changes))
+    assert found(store) is None
+
+
+def test_rows_of_versions_that_kept_no_trial_are_not_reused(store) -> None:
+    keep(store, DEFAULT)
+    store.measured.add(MeasuredConfiguration(HERE, TRIED, "measured", "before", 7, output_tokens_per_s=400.0))
+    assert found(store) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        some_circumstances(driver="1.0"),
+        some_circumstances(engine_version="0.25.0"),
+        some_circumstances(model_revision="other"),
+        some_circumstances("l4"),
+        replace(HERE, load=LoadLevel.closed(4)),
+    ],
+)
+def test_other_circumstances_are_other_measurements(store, other) -> None:
+    keep(store, DEFAULT, circumstances=other)
+    keep(store, trial(), circumstances=other)
+    assert found(store) is None
+
+
+def test_weights_that_are_not_known_are_never_the_same(store) -> None:
+    unknown = some_circumstances(model_revision="")
+    keep(store, DEFAULT, circumstances=unknown)
+    keep(store, trial(), circumstances=unknown)
+    assert found(store, unknown) is None
+    simulated = replace(unknown, engine_kind="simulated")
+    keep(store, DEFAULT, circumstances=simulated)
+    keep(store, trial(), circumstances=simulated)
+    assert found(store, simulated) is not None
+
+
+def test_a_study_s_own_rows_are_not_earlier_ones(store) -> None:
+    keep(store, DEFAULT, study="now")
+    keep(store, trial(), study="now")
+    assert found(store) is None
+
+
+@pytest.mark.parametrize(
+    ("then", "usable"), [(300.0, True), (280.0, True), (200.0, False), (450.0, False), (0.0, False)]
+)
+def test_a_machine_that_drifted_since_makes_figures_unusable(store, then, usable) -> None:
+    keep(store, DEFAULT.model_copy(update={"output_tokens_per_s": then}))
+    keep(store, trial())
+    assert (found(store) is not None) is usable
+
+
+def test_figures_need_a_default_to_compare_with_and_failures_do_not(store) -> None:
+    keep(store, trial())
+    assert found(store) is None
+    keep(store, trial(None, outcome=Outcome.INFEASIBLE, reason="oom_runtime", effort=None))
+    reused = found(store, reference=None)
+    assert (reused.outcome, reused.reason) == (Outcome.INFEASIBLE, "oom_runtime")
+
+
+def figure(order) -> float:
+    seqs = int(order.arguments.get("max-num-seqs", 256))
+    return 300 * min(seqs, 32) / max(seqs, 32) * (1 if order.block is None else 0.98)
+
+
+async def study(bench, executor, store: Store, name: str):
+    """One study of the bench in a folder of its own, with what it measures kept in the store."""
+    ran = executor(figure)
+    run = replace(bench, folder=bench.folder / name).run(ran)
+    circumstances = replace(HERE, engine_kind="simulated")
+    run.earlier = EarlierStudies(store.measured, circumstances, name)
+    run.keep = lambda document: keep(store, document, name, circumstances) if document.launched else None
+    return await run.run(), ran
+
+
+async def test_a_second_study_launches_only_what_the_first_did_not_measure(bench, executor, store) -> None:
+    first, _ = await study(bench, executor, store, "one")
+    second, ran = await study(bench, executor, store, "two")
+    reused = [t for t in second.trials if t.reused_from]
+    known = {configuration_key(t.arguments) for t in first.trials}
+    assert reused
+    assert all(t.role is Role.SEARCH and not t.launched for t in reused)
+    launched = [o for o in ran.orders if o.role is Role.SEARCH]
+    assert not known & {configuration_key(o.arguments) for o in launched}
+    assert len(launched) == bench.trials, "the budget is for launches"
+    assert [o.role for o in ran.orders[:3]] == [Role.BASELINE] * 3
+    assert sum(o.role is Role.CONFIRMATION for o in ran.orders) == 9, "confirmed on engines of its own"
+    assert second.verdict.decision is Decision.TUNED
+
+
+async def test_reuse_can_be_switched_off(bench, executor, store) -> None:
+    await study(bench, executor, store, "one")
+    bench.reuse = False
+    second, _ = await study(bench, executor, store, "two")
+    assert not [t for t in second.trials if t.reused_from]
