@@ -16,6 +16,9 @@ from autotune.spec import Arguments
 from autotune.store.result import Outcome, Role, TrialDocument
 
 CONFIRMATION_BLOCKS = 3
+_ROUNDS = {1: 2, 2: 4}
+"""Rounds by the number of finalists, where it is not :data:`CONFIRMATION_BLOCKS`: the noise is estimated from all of
+them together, so two alone need a round more, and the default alone has nobody to be compared with."""
 MAX_CHALLENGERS = 2
 WORTH_CONFIRMING = 0.97
 """A configuration below this share of the reference's search figure is no challenger."""
@@ -67,6 +70,11 @@ def choose_finalists(trials: Iterable[TrialDocument]) -> list[Finalist]:
             challengers.append(document)
     chosen = ([reference] if reference is not None else []) + challengers[:MAX_CHALLENGERS]
     return [Finalist(d.label, d.arguments, objective_value(d)) for d in chosen]
+
+
+def confirmation_rounds(finalists: int) -> int:
+    """Rounds in which so many finalists are measured, before the first look at the gain."""
+    return _ROUNDS.get(finalists, CONFIRMATION_BLOCKS)
 
 
 def round_order(finalists: Sequence[Finalist], block: int) -> list[Finalist]:

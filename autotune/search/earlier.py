@@ -53,19 +53,9 @@ class EarlierStudies:
                 continue
             source = f"trial {one.trial_number} of study '{one.study}', {one.recorded_at:%Y-%m-%d}"
             found = f"measured in {source}, with {one.requests} requests"
-            return trial.model_copy(
-                update={
-                    "number": number,
-                    "role": Role.SEARCH,
-                    "label": "",
-                    "block": None,
-                    "launched": False,
-                    "reused_from": f"{one.study}/{one.trial_number}",
-                    "detail": f"{trial.detail} ({source})" if trial.detail else found,
-                    "timings": Timings(),
-                    "requests": 0,
-                }
-            )
+            detail = f"{trial.detail} ({source})" if trial.detail else found
+            reused = without_launch(trial, number, detail)
+            return reused.model_copy(update={"reused_from": f"{one.study}/{one.trial_number}"})
         return None
 
     @property
@@ -88,6 +78,23 @@ class EarlierStudies:
         if not (before and now):
             return before == now
         return abs(math.log(now / before)) <= math.log(SAME_SPEED)
+
+
+def without_launch(known: TrialDocument, number: int, detail: str) -> TrialDocument:
+    """What is known of a configuration, as a proposal that no engine was started for."""
+    return known.model_copy(
+        update={
+            "number": number,
+            "role": Role.SEARCH,
+            "label": "",
+            "block": None,
+            "launched": False,
+            "detail": detail,
+            "probes": [],
+            "timings": Timings(),
+            "requests": 0,
+        }
+    )
 
 
 def circumstances_of(context: StudyContext, selection: EngineSelection) -> Circumstances:

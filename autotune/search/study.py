@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -27,15 +27,16 @@ from autotune.search.confirmation import (
     Finalist,
     choose_finalists,
     configuration_key,
+    confirmation_rounds,
     reference_trial,
     round_order,
 )
 from autotune.search.context import StudyContext
 from autotune.search.document import build_document
-from autotune.search.earlier import EarlierStudies
+from autotune.search.earlier import EarlierStudies, without_launch
 from autotune.search.events import StudyObserver, StudyPlan, TrialStarted
 from autotune.search.record import OptunaRecord, objective_value, seed_attributes
-from autotune.search.verdict import conclude
+from autotune.search.verdict import conclude, deserves_another_round
 from autotune.space import to_argv
 from autotune.spec import Arguments
 from autotune.store.result import Decision, Outcome, Role, StudyDocument, TrialDocument
@@ -185,10 +186,16 @@ class StudyRun:
 
     async def _confirm(self) -> None:
         finalists = choose_finalists(self.documents.values())
-        for block in range(CONFIRMATION_BLOCKS if len(finalists) > 1 else min(2, CONFIRMATION_BLOCKS)):
-            for finalist in round_order(finalists, block):
-                if not self._confirmed(finalist, block):
-                    await self._run_seeded(Role.CONFIRMATION, finalist.label, finalist.arguments, block)
+        rounds = confirmation_rounds(len(finalists))
+        for block in range(rounds):
+            await self._confirm_round(finalists, block)
+        if deserves_another_round([d for d in self.documents.values() if d.block != rounds]):
+            await self._confirm_round(finalists, rounds)
+
+    async def _confirm_round(self, finalists: Sequence[Finalist], block: int) -> None:
+        for finalist in round_order(finalists, block):
+            if not self._confirmed(finalist, block):
+                await self._run_seeded(Role.CONFIRMATION, finalist.label, finalist.arguments, block)
 
     def _confirmed(self, finalist: Finalist, block: int) -> bool:
         return any(
@@ -237,19 +244,7 @@ class StudyRun:
                 and known.outcome is not Outcome.FAULT
                 and configuration_key(known.arguments) == key
             ):
-                detail = f"same configuration as trial {known.number}"
-                return known.model_copy(
-                    update={
-                        "number": number,
-                        "role": Role.SEARCH,
-                        "label": "",
-                        "launched": False,
-                        "detail": detail,
-                        "probes": [],
-                        "timings": type(known.timings)(),
-                        "requests": 0,
-                    }
-                )
+                return without_launch(known, number, f"same configuration as trial {known.number}")
         if self.earlier is not None and self.context.spec.reuse:
             reference = reference_trial(self.documents.values())
             found = self.earlier.result(number, arguments, reference, BRIEF)

@@ -12,6 +12,9 @@ from autotune.search.record import objective_value
 from autotune.stats.compare import Choice, Gain, choose, noise_within_rounds, winners_curse
 from autotune.store.result import BestDocument, Decision, Outcome, Role, TrialDocument, VerdictDocument
 
+WORTH_ANOTHER_ROUND_PERCENT = 2.0
+"""A smaller gain would drown in the noise of another round as well."""
+
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
@@ -53,13 +56,24 @@ def conclude(trials: Sequence[TrialDocument]) -> Conclusion:
             interval_95=(gain.low, gain.high) if gain is not None and bounded else None,
             requests=requests,
             text=_sentence(choice, gain if bounded else None, default.label, requests),
-            noise_percent=None if noise is None else 100 * math.expm1(noise),
+            noise_percent=None if noise is None else 100 * math.expm1(noise.deviation),
             winners_curse_percent=_curse(winner, best) if choice.is_gain else None,
             default_capacity_rps=usual.capacity_rps,
             best_capacity_rps=best.capacity_rps,
         ),
         best,
     )
+
+
+def deserves_another_round(trials: Sequence[TrialDocument]) -> bool:
+    """Whether a gain that would be worth having is not told from none yet, so that one more round may tell.
+
+    Each look claims a gain that is none with a probability of at most 2.5 % (the upper half of a 95 % interval), so two
+    looks do with at most 5 %.
+    """
+    verdict = conclude(trials).verdict
+    undecided = verdict.decision is Decision.KEEP_DEFAULT and verdict.interval_95 is not None
+    return undecided and (verdict.gain_percent or 0.0) >= WORTH_ANOTHER_ROUND_PERCENT
 
 
 def _sentence(choice: Choice, gain: Gain | None, default: str, requests: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.stats.capacity import CapacityEstimate, CapacitySearch, ProbePlan, ProbeResult, Purpose
-from autotune.stats.compare import Choice, Gain, choose, gain, noise_of, winners_curse
+from autotune.stats.compare import Choice, Gain, Noise, choose, gain, noise_of, noise_within_rounds, winners_curse
 from autotune.stats.correlation import effective_size, exceedance_inflation, inflation
 from autotune.stats.percentile import (
     PercentileEstimate,
@@ -23,6 +23,7 @@ __all__ = [
     "Choice",
     "Flow",
     "Gain",
+    "Noise",
     "PercentileEstimate",
     "ProbeJudge",
     "ProbePlan",
@@ -45,6 +46,7 @@ __all__ = [
     "label_percentile",
     "least_requests",
     "noise_of",
+    "noise_within_rounds",
     "percentile",
     "probe_size",
     "warm_up_cut",

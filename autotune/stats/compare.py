@@ -28,21 +28,30 @@ class Gain:
         return self.low > 0 or self.high < 0
 
 
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Standard deviation of one log figure, and the degrees of freedom that it is known with."""
+
+    deviation: float
+    degrees: int
+
+
 def gain(
-    a: ArrayLike, b: ArrayLike, *, paired: bool = True, confidence: float = 0.95, noise: float | None = None
+    a: ArrayLike, b: ArrayLike, *, paired: bool = True, confidence: float = 0.95, noise: Noise | None = None
 ) -> Gain:
     """Gain of A over B from repeats of a positive figure such as the capacity.
 
-    The logarithms are compared, with Student's t on the differences of the pairs (measured one after the
-    other, so that a drift of the machine cancels) or, unpaired, by Welch's approximation.
+    The logarithms are compared, with Student's t: on the differences of the pairs (measured one after the other, so
+    that a drift of the machine cancels), unpaired by Welch's approximation, or with the noise that all repeats
+    of all configurations show together.
 
     Args:
         a: repeats of A.
         b: repeats of B; pair i of an interleaved confirmation is ``a[i], b[i]``.
         paired: whether the repeats belong together.
         confidence: of the interval.
-        noise: standard deviation of one log figure known from A/A repeats. The error is never taken as
-            smaller than it gives: two or three repeats agree by chance.
+        noise: of one log figure, from more repeats than these two have: two or three agree by chance, and their own
+            few degrees of freedom would let only enormous gains count.
     """
     x, y = np.log(_positive(a)), np.log(_positive(b))
     if paired:
@@ -53,7 +62,6 @@ def gain(
         n = len(difference)
         error = float(difference.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
         degrees = float(n - 1)
-        floor = 0.0 if noise is None else noise * math.sqrt(2 / n)
     else:
         mean = float(x.mean() - y.mean())
         n = min(len(x), len(y))
@@ -64,27 +72,28 @@ def gain(
             degrees = (u + v) ** 2 / bottom if bottom > 0 else float(n - 1)
         else:
             error, degrees = math.inf, 0.0
-        floor = 0.0 if noise is None else noise * math.sqrt(1 / len(x) + 1 / len(y))
+    if noise is not None:
+        error, degrees = noise.deviation * math.sqrt(1 / len(x) + 1 / len(y)), float(noise.degrees)
     if math.isinf(error):
         return Gain(_percent(mean), -100.0, math.inf, n)
-    half = t_quantile((1 + confidence) / 2, degrees) * max(error, floor)
+    half = t_quantile((1 + confidence) / 2, degrees) * error
     return Gain(_percent(mean), _percent(mean - half), _percent(mean + half), n)
 
 
-def noise_of(repeats: Sequence[ArrayLike]) -> float | None:
-    """Standard deviation of one log figure, pooled over groups of repeats of equal things (A/A); None
-    without two repeats of anything."""
+def noise_of(repeats: Sequence[ArrayLike]) -> Noise | None:
+    """Noise of one log figure, pooled over groups of repeats of equal things (A/A); None without two repeats of
+    anything."""
     squares, degrees = 0.0, 0
     for group in repeats:
         x = np.log(_positive(group))
         if len(x) > 1:
             squares += float(((x - x.mean()) ** 2).sum())
             degrees += len(x) - 1
-    return math.sqrt(squares / degrees) if degrees else None
+    return Noise(math.sqrt(squares / degrees), degrees) if degrees else None
 
 
-def noise_within_rounds(measured: Mapping[str, ArrayLike]) -> float | None:
-    """Standard deviation of one log figure once what a round has in common is taken out.
+def noise_within_rounds(measured: Mapping[str, ArrayLike]) -> Noise | None:
+    """Noise of one log figure once what a round has in common is taken out.
 
     In an interleaved confirmation every configuration is measured once per round; a drift of the machine falls
     on all of a round alike and cancels in the pairs, so it is no noise. Residuals of the two-way additive model
@@ -102,7 +111,8 @@ def noise_within_rounds(measured: Mapping[str, ArrayLike]) -> float | None:
         return None
     table = np.array([row[:rounds] for row in rows])
     residual = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0, keepdims=True) + table.mean()
-    return math.sqrt(float((residual**2).sum()) / ((len(rows) - 1) * (rounds - 1)))
+    degrees = (len(rows) - 1) * (rounds - 1)
+    return Noise(math.sqrt(float((residual**2).sum()) / degrees), degrees)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +133,7 @@ def choose(
     *,
     baseline: str,
     flags: Mapping[str, int],
-    noise: float | None = None,
+    noise: Noise | None = None,
     confidence: float = 0.95,
 ) -> Choice:
     """Pick the finalist with the fewest flags among those within the noise of the best.

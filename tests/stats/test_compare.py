@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from autotune.stats import choose, gain, noise_of, winners_curse
+from autotune.stats import Noise, choose, gain, noise_of, winners_curse
 
 
 def test_paired_gain_is_the_t_interval_of_log_ratios() -> None:
@@ -40,15 +40,26 @@ def test_one_repeat_claims_nothing() -> None:
     assert not g.significant
 
 
+def test_noise_from_all_repeats_gives_the_error_and_its_degrees_of_freedom() -> None:
+    a, b = np.array([12.0, 11.5, 12.4]), np.array([10.0, 9.9, 10.1])
+    g = gain(a, b, noise=Noise(0.02, 4))
+    half = stats.t.ppf(0.975, 4) * 0.02 * math.sqrt(2 / 3)
+    mean = np.log(a / b).mean()
+    assert (math.log1p(g.low / 100), math.log1p(g.high / 100)) == pytest.approx((mean - half, mean + half))
+
+
 def test_noise_keeps_a_lucky_agreement_from_looking_certain() -> None:
     assert gain([10.2, 10.2], [10.0, 10.0]).significant
-    assert not gain([10.2, 10.2], [10.0, 10.0], noise=0.02).significant
+    assert not gain([10.2, 10.2], [10.0, 10.0], noise=Noise(0.02, 4)).significant
 
 
 def test_noise_of_pools_groups() -> None:
     rng = np.random.default_rng(1)
     groups = [np.exp(rng.normal(m, 0.03, 4)) for m in rng.normal(size=200)]
-    assert noise_of(groups) == pytest.approx(0.03, rel=0.1)
+    found = noise_of(groups)
+    assert found is not None
+    assert found.deviation == pytest.approx(0.03, rel=0.1)
+    assert found.degrees == 600
     assert noise_of([[1.0]]) is None
 
 
