@@ -84,3 +84,9 @@ def round_order(finalists: Sequence[Finalist], block: int) -> list[Finalist]:
     shift = block % len(finalists)
     rotated = [*finalists[shift:], *finalists[:shift]]
     return rotated[::-1] if block % 2 else rotated
+
+
+def is_settled(finalist: Finalist, block: int, trials: Iterable[TrialDocument]) -> bool:
+    """Whether a round's result is known: it was measured, or another round showed that it cannot run."""
+    rounds = [t for t in trials if t.role is Role.CONFIRMATION and configuration_key(t.arguments) == finalist.key]
+    return any(t.outcome is Outcome.INFEASIBLE or (t.block == block and t.outcome is Outcome.MEASURED) for t in rounds)

@@ -37,8 +37,8 @@ class StudyContext:
     knows_performance_modes: bool
     refuse: Callable[[Arguments], Refusal | None]
     """Why a configuration cannot run, judged without starting an engine; None when it may."""
-    learn: Callable[[TrialDocument], None]
-    """Told of every finished trial, so that later refusals are better."""
+    learn: Callable[[TrialDocument], Sequence[str]]
+    """Told of every finished trial, so that later refusals are better; says what it now leaves out, in words."""
     predicted_rate: Callable[[Arguments], float | None]
     """A first guess at a configuration's capacity, req/s."""
     first_proposals: Callable[[], Sequence[Arguments]] = lambda: ()

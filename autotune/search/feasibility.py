@@ -36,12 +36,12 @@ class Judge:
         refusal = self._feasibility.check(arguments)
         return None if refusal is None else Refusal(refusal.cause, refusal.message)
 
-    def learn(self, document: TrialDocument) -> None:
-        """Take in a trial that an engine was started for; faults teach nothing."""
+    def learn(self, document: TrialDocument) -> list[str]:
+        """Take in a trial that an engine was started for; says what is left out from now on. Faults teach nothing."""
         if not document.launched or document.outcome is Outcome.FAULT:
-            return
+            return []
         facts = document.engine_facts
-        self._feasibility.learn(
+        return self._feasibility.learn(
             TrialEvidence(
                 arguments=document.arguments,
                 cause=document.reason if document.outcome is Outcome.INFEASIBLE else None,

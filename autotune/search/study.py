@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -28,13 +27,15 @@ from autotune.search.confirmation import (
     choose_finalists,
     configuration_key,
     confirmation_rounds,
+    is_settled,
     reference_trial,
     round_order,
 )
-from autotune.search.context import StudyContext
+from autotune.search.context import Refusal, StudyContext
 from autotune.search.document import build_document
 from autotune.search.earlier import EarlierStudies, without_launch
 from autotune.search.events import StudyObserver, StudyPlan, TrialStarted
+from autotune.search.faults import MAX_RETRIES, FaultRules
 from autotune.search.record import OptunaRecord, objective_value, seed_attributes
 from autotune.search.verdict import conclude, deserves_another_round
 from autotune.space import to_argv
@@ -42,8 +43,6 @@ from autotune.spec import Arguments
 from autotune.store.result import Decision, Outcome, Role, StudyDocument, TrialDocument
 from autotune.trial.order import TrialOrder
 
-MAX_RETRIES = 2
-EQUAL_FAULTS_THAT_STOP = 3
 REPEAT_UNCERTAINTY, NEIGHBOUR_UNCERTAINTY, MODEL_UNCERTAINTY = 1.5, 2.0, 3.0
 """Factors by which a capacity may differ from an earlier figure of the same configuration, from that of the best
 one so far, and from what the models of speed say. Wide even for a repeat: a narrow prior would lean every repeat
@@ -82,7 +81,7 @@ class StudyRun:
     """What other studies measured; None where there is no database to ask."""
     budget: BudgetKeeper = field(init=False)
     documents: dict[int, TrialDocument] = field(init=False)
-    _fault_streak: list[str] = field(default_factory=list)
+    _faults: FaultRules = field(default_factory=FaultRules)
 
     def __post_init__(self) -> None:
         self.budget = BudgetKeeper(self.context.spec.budget, self._default_time_s())
@@ -174,12 +173,12 @@ class StudyRun:
             self.record.enqueue(
                 self.context.space.params_of(arguments), seed_attributes(Role.SEARCH, PREDICTED_LABEL, arguments)
             )
-            await self._run_asked(self._ask())
+            await self._run_proposal()
 
     async def _search(self) -> None:
         idle = 0
         while not self.budget.spent(self._proposals()) and idle < IDLE_PROPOSALS_THAT_STOP:
-            document = await self._run_asked(self._ask())
+            document = await self._run_proposal()
             idle = 0 if document.launched or document.reused_from else idle + 1
         if idle >= IDLE_PROPOSALS_THAT_STOP:
             self.observer.notice("The sampler proposes nothing new: the search ends early.")
@@ -194,16 +193,8 @@ class StudyRun:
 
     async def _confirm_round(self, finalists: Sequence[Finalist], block: int) -> None:
         for finalist in round_order(finalists, block):
-            if not self._confirmed(finalist, block):
+            if not is_settled(finalist, block, self.documents.values()):
                 await self._run_seeded(Role.CONFIRMATION, finalist.label, finalist.arguments, block)
-
-    def _confirmed(self, finalist: Finalist, block: int) -> bool:
-        return any(
-            d.block == block
-            and configuration_key(d.arguments) == configuration_key(finalist.arguments)
-            and d.outcome is not Outcome.FAULT
-            for d in self.documents.values()
-        )
 
     # -- one trial --------------------------------------------------------------------------------
 
@@ -221,6 +212,24 @@ class StudyRun:
             f"{label or 'a configuration'}: failed {MAX_RETRIES + 1} times with {document.reason} ({document.detail}).",
             document.advice,
         )
+
+    async def _run_proposal(self) -> TrialDocument:
+        """Run what is enqueued or what the sampler proposes; after a fault again, as far as the rules allow it."""
+        document = await self._run_asked(self._ask())
+        while document.outcome is Outcome.FAULT and document.launched:
+            left = self._faults.left(document.arguments) is not None
+            self.observer.notice(
+                f"Trial {document.number} met a fault ({document.reason}): {document.detail}. "
+                + ("Its configuration is left." if left else "It is run again.")
+            )
+            if left:
+                break
+            self.record.enqueue(
+                self.context.space.params_of(document.arguments),
+                seed_attributes(Role.SEARCH, document.label, document.arguments),
+            )
+            document = await self._run_asked(self._ask())
+        return document
 
     async def _run_asked(self, trial: Trial) -> TrialDocument:
         attributes: Mapping[str, Any] = trial.user_attrs
@@ -250,14 +259,15 @@ class StudyRun:
             found = self.earlier.result(number, arguments, reference, BRIEF)
             if found is not None:
                 return found
-        refusal = self.context.refuse(arguments)
+        fault = self._faults.left(arguments)
+        refusal = self.context.refuse(arguments) if fault is None else Refusal(fault, "left after its faults")
         if refusal is None:
             return None
         return TrialDocument(
             number=number,
             role=role,
             arguments=dict(arguments),
-            outcome=Outcome.INFEASIBLE,
+            outcome=Outcome.INFEASIBLE if fault is None else Outcome.FAULT,
             reason=refusal.reason,
             detail=refusal.detail,
             launched=False,
@@ -319,30 +329,25 @@ class StudyRun:
         self.documents[document.number] = document
         self.keep(document)
         self.record.tell(trial, document)
-        self.context.learn(document)
+        lessons = self.context.learn(document)
         self._save()
         self.observer.trial_finished(document, self._best())
-        if document.outcome is not Outcome.FAULT:
-            if document.launched:
-                self._fault_streak.clear()
+        for lesson in lessons:
+            self.observer.notice(lesson)
+        if not document.launched:
             return
         if document.reason == Cause.PROBES_VOID and (scale := self.executor.slow_down()) is not None:
             self.observer.notice(f"This machine is busy: the simulated clock now runs {scale:.3g} times real time.")
             return
-        self._fault_streak.append(document.reason)
-        if document.environment:
-            raise EnvironmentProblemError(
-                f"the study cannot go on: {document.reason}: {document.detail}.", document.advice
-            )
-        same = Counter(self._fault_streak)[document.reason]
-        if same >= EQUAL_FAULTS_THAT_STOP:
-            raise EnvironmentProblemError(
-                f"{same} trials in a row failed with {document.reason}: {document.detail}.", document.advice
-            )
+        self._faults.note(document)
 
     def _ask(self) -> Trial:
-        proposed = sum(d.role is Role.SEARCH and d.outcome is not Outcome.FAULT for d in self.documents.values())
-        return self.record.ask(self.context.space.distributions(), proposed)
+        """The next trial. What was left counts as proposed, so that the sampler moves on to something else."""
+        settled = sum(
+            d.role is Role.SEARCH and (d.outcome is not Outcome.FAULT or not d.launched)
+            for d in self.documents.values()
+        )
+        return self.record.ask(self.context.space.distributions(), settled + self._faults.count_left())
 
     # -- the state so far -------------------------------------------------------------------------
 

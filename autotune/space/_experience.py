@@ -1,20 +1,20 @@
 """What earlier trials on the same GPU proved, whatever the memory model believes.
 
 A configuration that asks for at least as much, in every respect that matters to a cause, as one that failed of it
-fails too; one that asks for no more than one that ran, runs. A choice (of a back end, a data type) that was
-part of every failure of a kind, at least twice, and of no success, is at fault.
+fails too; one that asks for no more than one that ran, runs. What two different configurations that failed of the
+same refusal have in common, as far as it never ran, is at fault: usually one value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from autotune.space._demand import Demand
 from autotune.spec import Arguments, ArgumentValue
 
 #: Failures that one value may cause by itself.
-_VALUE_CAUSES = ("unsupported_hardware", "unsupported_model", "invalid_config")
+_VALUE_CAUSES = ("unsupported_hardware", "invalid_config")
 _TOLERANCE = 1e-9
 
 
@@ -39,23 +39,42 @@ def respects(cause: str, asked: Demand) -> tuple[float, ...] | None:
             return None
 
 
+Setting = tuple[str, str]
+"""An argument and its value, as it is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guilt:
+    """Settings that two configurations which failed of the same cause share, and that never ran."""
+
+    cause: str
+    settings: tuple[Setting, ...]
+    """In order of name. Several: which of them is at fault is not known, only that they fail together."""
+
+    def __str__(self) -> str:
+        named = " with ".join(f"{name} {value}" for name, value in self.settings)
+        return f"{named} failed twice here ({self.cause}) and never ran"
+
+
 @dataclass
 class Experience:
     """Outcomes of earlier trials."""
 
+    fixed: frozenset[str] = frozenset()
+    """Arguments that no proposal varies: none of them is ever at fault."""
     ran: list[Demand] = field(default_factory=list)
     failed: list[tuple[str, Demand]] = field(default_factory=list)
-    _choices_failed: dict[str, list[frozenset[tuple[str, str]]]] = field(default_factory=dict)
-    _choices_ran: set[tuple[str, str]] = field(default_factory=set)
+    _refused: list[tuple[str, frozenset[Setting]]] = field(default_factory=list)
+    _settings_ran: set[Setting] = field(default_factory=set)
 
     def add(self, arguments: Arguments, asked: Demand, cause: str | None) -> None:
         """Remember how a trial ended; ``cause`` None when it ran."""
-        choices = frozenset(_choices(arguments))
+        settings = self._settings(arguments)
         if cause is None:
             self.ran.append(asked)
-            self._choices_ran |= choices
+            self._settings_ran |= settings
         elif cause in _VALUE_CAUSES:
-            self._choices_failed.setdefault(cause, []).append(choices)
+            self._refused.append((cause, settings))
         elif respects(cause, asked) is not None:
             self.failed.append((cause, asked))
 
@@ -70,23 +89,22 @@ class Experience:
         """Whether a configuration that asked for no less ran, so that this one does not fail of the cause."""
         return any(_at_least(respects(cause, other), respects(cause, asked)) for other in self.ran)
 
-    def guilty_choices(self, arguments: Arguments) -> tuple[str, frozenset[tuple[str, str]]] | None:
-        """A cause and the choices of these arguments that were part of all its failures and of no success."""
-        chosen = frozenset(_choices(arguments))
-        for cause, failures in self._choices_failed.items():
-            if len(failures) < 2:
-                continue
-            common = frozenset.intersection(*failures) - self._choices_ran
-            if common and common <= chosen:
-                return cause, common
-        return None
+    def guilts(self) -> list[Guilt]:
+        """All that two failures of the same cause blame."""
+        found: dict[Guilt, None] = {}
+        for (cause, one), (other_cause, other) in combinations(self._refused, 2):
+            shared = (one & other) - self._settings_ran
+            if cause == other_cause and one != other and shared:
+                found[Guilt(cause, tuple(sorted(shared)))] = None
+        return list(found)
 
+    def guilt(self, arguments: Arguments) -> Guilt | None:
+        """What makes these arguments fail, if experience blames any of their settings."""
+        chosen = self._settings(arguments)
+        return next((guilt for guilt in self.guilts() if chosen.issuperset(guilt.settings)), None)
 
-def _choices(arguments: Arguments) -> Iterable[tuple[str, str]]:
-    """Arguments that are no quantities: texts and switches."""
-    for name, value in arguments.items():
-        if isinstance(value, (bool, str)):
-            yield name, _spelt(value)
+    def _settings(self, arguments: Arguments) -> frozenset[Setting]:
+        return frozenset((name, _spelt(value)) for name, value in arguments.items() if name not in self.fixed)
 
 
 def _spelt(value: ArgumentValue) -> str:

@@ -58,7 +58,7 @@ class Feasibility:
         self.memory = memory or MemoryModel(
             book.gpu, book.model, resolver=book.resolver, vllm_version=book.vllm_version
         )
-        self._experience = Experience()
+        self._experience = Experience(frozenset(space.fixed))
 
     def check(self, arguments: Arguments) -> Refusal | None:
         """Why these arguments must not be launched; None when they may.
@@ -67,11 +67,9 @@ class Feasibility:
         """
         for violation in self.space.violations(arguments):
             return Refusal(Layer.RULES, violation.cause, str(violation))
-        guilty = self._experience.guilty_choices(arguments)
-        if guilty is not None:
-            cause, choices = guilty
-            named = " with ".join(f"{name} {value}" for name, value in sorted(choices))
-            return Refusal(Layer.EXPERIENCE, cause, f"{named} failed twice here and never ran: leave it out.")
+        guilt = self._experience.guilt(arguments)
+        if guilt is not None:
+            return Refusal(Layer.EXPERIENCE, guilt.cause, f"{guilt}: leave it out.")
         asked = self.memory.demand(arguments, self.workload)
         proved = self._experience.proved_failure(asked)
         if proved is not None:
@@ -93,10 +91,13 @@ class Feasibility:
             return refusal.probability
         return self.memory.predict(arguments, self.workload).failure_probability
 
-    def learn(self, evidence: TrialEvidence) -> None:
+    def learn(self, evidence: TrialEvidence) -> list[str]:
         """Take in a finished trial, of this or an earlier study of the same GPU and model.
 
         Faults (a busy GPU, a full disk) are not evidence: leave them out.
+
+        Returns:
+            The values that are refused from now on, each in a sentence.
         """
         self.memory.calibrate(
             evidence.arguments,
@@ -109,4 +110,6 @@ class Feasibility:
             evidence.arguments, self.workload, evidence.cause, least_free_gib=evidence.least_free_gib
         )
         asked = self.memory.demand(evidence.arguments, self.workload)
+        before = self._experience.guilts()
         self._experience.add(evidence.arguments, asked, evidence.cause)
+        return [f"{guilt}: it is left out from now on." for guilt in self._experience.guilts() if guilt not in before]

@@ -130,7 +130,7 @@ class Bench:
             created="2026-01-01T00:00:00Z",
             knows_performance_modes=True,
             refuse=self.refuse,
-            learn=lambda document: None,
+            learn=lambda document: [],
             predicted_rate=lambda arguments: 1.0,
         )
         record = OptunaRecord(url, "s", sampler_factory(SamplerChoice.TPE, 0), self.folder / "artifacts")

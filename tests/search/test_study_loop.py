@@ -179,3 +179,90 @@ async def test_a_machine_that_is_too_busy_slows_the_simulated_clock_instead_of_e
     assert slow == [20.0, 10.0, 5.0]
     resumed = await bench.run(ran).run()
     assert resumed.verdict.decision is Decision.TUNED
+
+
+def faulting_proposals(reasons: list[str]):
+    """Searched configurations meet these faults in turn, then none."""
+    left = list(reasons)
+
+    def answer(order: TrialOrder) -> float | tuple[Outcome, str]:
+        if order.role is Role.SEARCH and left:
+            return Outcome.FAULT, left.pop(0)
+        return peak_at(32)(order)
+
+    return answer
+
+
+async def test_a_proposal_that_met_a_transient_fault_is_run_again(bench, executor) -> None:
+    ran = executor(faulting_proposals(["engine_crash"]))
+    run = bench.run(ran)
+    result = await run.run()
+    proposals = [o for o in ran.orders if o.role is Role.SEARCH]
+    assert proposals[0].arguments == proposals[1].arguments
+    assert [run.record.trials()[o.number].state for o in proposals[:2]] == [TrialState.FAIL, TrialState.COMPLETE]
+    assert sum(t.role is Role.SEARCH and t.launched and t.outcome is not Outcome.FAULT for t in result.trials) == 6
+    assert any("engine_crash" in text and "run again" in text for text in bench.notices.texts)
+
+
+@pytest.mark.parametrize(
+    ("faults", "launches"),
+    [
+        (["engine_crash", "engine_crash"], 2),
+        (["engine_crash", "port_in_use"], 3),
+        (["engine_crash", "port_in_use", "engine_hang"], 3),
+    ],
+)
+async def test_a_fault_that_comes_back_ends_its_configuration_and_not_the_study(
+    bench, executor, faults: list[str], launches: int
+) -> None:
+    ran = executor(faulting_proposals(faults))
+    result = await bench.run(ran).run()
+    proposals = [o for o in ran.orders if o.role is Role.SEARCH]
+    first = proposals[0].arguments
+    assert [o.arguments == first for o in proposals].count(True) == launches
+    assert result.verdict.decision is Decision.TUNED
+    succeeded = launches > len(faults)
+    assert any("is left" in text for text in bench.notices.texts) is not succeeded
+
+
+async def test_three_equal_faults_in_a_row_of_different_proposals_stop_the_study(bench, executor) -> None:
+    ran = executor(faulting_proposals(["engine_crash"] * 3))
+    with pytest.raises(EnvironmentProblemError, match="3 trials in a row failed with engine_crash"):
+        await bench.run(ran).run()
+    assert len({str(o.arguments) for o in ran.orders if o.role is Role.SEARCH}) == 2
+
+
+async def test_an_environment_fault_stops_the_study_at_once_with_its_remedy(bench, executor) -> None:
+    ran = executor(faulting_proposals(["disk_full"]))
+    run_order = ran.run
+
+    async def run_with_environment(order: TrialOrder):
+        document = await run_order(order)
+        return document.model_copy(update={"environment": document.outcome is Outcome.FAULT})
+
+    ran.run = run_with_environment
+    with pytest.raises(EnvironmentProblemError, match="disk_full") as caught:
+        await bench.run(ran).run()
+    assert caught.value.remedy == "Mend it."
+    assert sum(o.role is Role.SEARCH for o in ran.orders) == 1
+
+
+async def test_a_configuration_that_cannot_run_is_never_launched_again(bench, executor) -> None:
+    """Neither when it is proposed again, nor in later rounds of its confirmation."""
+
+    def answer(order: TrialOrder) -> float | tuple[Outcome, str]:
+        if order.arguments.get("max-num-seqs") == 16:
+            return Outcome.INFEASIBLE, "oom_activation"
+        if order.role is Role.CONFIRMATION and order.arguments.get("max-num-seqs") == 32:
+            return Outcome.INFEASIBLE, "oom_runtime"
+        return peak_at(32)(order)
+
+    bench.trials = 15
+    ran = executor(answer)
+    result = await bench.run(ran).run()
+    failed = [str(sorted(t.arguments.items())) for t in result.trials if t.launched and t.outcome is Outcome.INFEASIBLE]
+    assert failed
+    assert len(failed) == len(set(failed))
+    assert {"oom_activation", "oom_runtime"} == {t.reason for t in result.trials if t.outcome is Outcome.INFEASIBLE}
+    assert result.best is not None
+    assert result.best.arguments.get("max-num-seqs") != 32

@@ -73,6 +73,54 @@ def test_a_value_that_failed_twice_and_never_ran_is_dropped() -> None:
     assert feasibility.check(base) is None
 
 
+def test_what_two_failures_share_is_blamed_and_nothing_else() -> None:
+    feasibility = Feasibility(
+        build_space(load_gpu("a10g"), load_model("qwen3-4b"), CHAT, fixed={"max-model-len": 2048}), CHAT
+    )
+    base: Arguments = {"max-model-len": 2048}
+
+    def refuses(**settings: ArgumentValue) -> bool:
+        given = {name.replace("_", "-"): value for name, value in settings.items()}
+        return feasibility.check({**base, **given}) is not None
+
+    def fail(cause: str, **settings: ArgumentValue) -> list[str]:
+        given = {name.replace("_", "-"): value for name, value in settings.items()}
+        return feasibility.learn(TrialEvidence({**base, **given}, cause))
+
+    # Two values, each refused with other neighbours; the fixed context is common to all and to blame for none.
+    assert fail("invalid_config", attention_backend="FLASHINFER", max_num_seqs=16) == []
+    assert fail("invalid_config", block_size=128, max_num_seqs=64) == []
+    assert not refuses(max_num_seqs=16)
+    assert fail("unsupported_hardware", block_size=128, max_num_seqs=32) == [], "another cause, another story"
+    told = fail("invalid_config", attention_backend="FLASHINFER", max_num_seqs=32)
+    assert told == [
+        "attention-backend FLASHINFER failed twice here (invalid_config) and never ran: it is left out from now on."
+    ]
+    assert not refuses(block_size=128)
+    assert fail("invalid_config", block_size=128, max_num_seqs=8) != []
+    assert refuses(block_size=128)
+    assert refuses(attention_backend="FLASHINFER")
+    assert not refuses(block_size=64, attention_backend="TRITON_ATTN", max_num_seqs=16)
+
+
+def test_the_same_configuration_twice_blames_nothing_and_two_suspects_only_together() -> None:
+    feasibility = Feasibility(build_space(load_gpu("a10g"), load_model("qwen3-4b"), CHAT), CHAT)
+    base: Arguments = {"max-model-len": 2048}
+    feasibility.learn(TrialEvidence(base))
+    pair: Arguments = {**base, "attention-backend": "TRITON_ATTN", "block-size": 64}
+    feasibility.learn(TrialEvidence({**pair, "max-num-seqs": 16}, "invalid_config"))
+    feasibility.learn(TrialEvidence({**pair, "max-num-seqs": 16}, "invalid_config"))
+    assert feasibility.check({**pair, "max-num-seqs": 32}) is None
+    feasibility.learn(TrialEvidence({**pair, "max-num-seqs": 64}, "invalid_config"))
+    assert feasibility.check({**pair, "max-num-seqs": 32}) is not None
+    assert feasibility.check({**base, "block-size": 64}) is None
+    assert feasibility.check({**base, "attention-backend": "TRITON_ATTN"}) is None
+    feasibility.learn(TrialEvidence({**base, "block-size": 64}))
+    refused = feasibility.check({**base, "attention-backend": "TRITON_ATTN"})
+    assert refused is not None, "the other one ran, so this one is left"
+    assert refused.message.startswith("attention-backend TRITON_ATTN failed twice")
+
+
 def test_faults_teach_nothing() -> None:
     feasibility = t4()
     fine: Arguments = {"max-model-len": 2048}
