@@ -75,7 +75,9 @@ def search(
     time_scale: Annotated[float | None, typer.Option(min=0.01, help="Speed of the simulated engine's clock.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Trials at once; one needs one GPU.")] = 1,
     allow_lossy: Annotated[bool, typer.Option(help="Also vary arguments that change the model's output.")] = False,
-    no_reuse: Annotated[bool, typer.Option("--no-reuse", help="Measure again what an earlier study measured.")] = False,
+    no_reuse: Annotated[
+        bool, typer.Option("--no-reuse", help="Ask nothing of earlier studies in the database.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option(help="Show what would be done and stop; writes nothing.")] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import math
 import platform
 import statistics
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -14,10 +15,13 @@ from autotune.catalog import Gpu, ModelShape, model_revision
 from autotune.engine.api import EngineKind
 from autotune.search.context import StudyContext
 from autotune.search.engines import EngineSelection
-from autotune.spec import Arguments
-from autotune.store import Circumstances, MeasuredConfiguration, MeasuredConfigurations
+from autotune.space import ChoiceParameter, SearchSpace
+from autotune.spec import Arguments, Workload
+from autotune.store import Circumstances, MeasuredConfiguration, MeasuredConfigurations, configuration_fingerprint
 from autotune.store.result import Outcome, Role, Timings, TrialDocument
 
+ADVICE = 16
+"""Configurations of similar studies that are looked at."""
 SAME_SPEED = 1.1
 """Factor by which the default of an earlier study may differ from this one's. Fresh starts differ by some percent;
 machines that drifted, by 20 to 50 %: figures from before such a drift would mislead the search."""
@@ -25,7 +29,7 @@ machines that drifted, by 20 to 50 %: figures from before such a drift would mis
 
 @dataclass(frozen=True, slots=True)
 class EarlierStudies:
-    """Looks up what was measured before under the same circumstances."""
+    """Looks up what was measured before under the same circumstances, or similar ones."""
 
     measured: MeasuredConfigurations
     circumstances: Circumstances
@@ -57,6 +61,42 @@ class EarlierStudies:
             reused = without_launch(trial, number, detail)
             return reused.model_copy(update={"reused_from": f"{one.study}/{one.trial_number}"})
         return None
+
+    def advice(self, space: SearchSpace) -> Iterator[tuple[str, Arguments]]:
+        """What did best in similar studies, as configurations of this space, the most similar first, with their study.
+
+        Left out is what sets an argument that this space neither varies nor fixes, or a choice that it does not offer.
+        """
+        here = self.circumstances
+        for found in self.measured.similar(
+            here.gpu,
+            here.model_family,
+            here.workload,
+            engine_kind=here.engine_kind,
+            model=here.model,
+            slo=here.slo,
+            limit=ADVICE,
+        ):
+            arguments = _in_space(space, found.measured.arguments)
+            if arguments is not None and found.measured.study != self.study:
+                yield found.measured.study, arguments
+
+    def experience(self) -> Iterator[tuple[TrialDocument, Workload]]:
+        """What ran and what failed on this GPU with this model and engine, under whatever traffic; each once."""
+        here = self.circumstances
+        seen: set[tuple[str, str]] = set()
+        for one in self.measured.history(engine_kind=here.engine_kind, gpu=here.gpu):
+            there, trial = one.circumstances, _trial_of(one)
+            key = (configuration_fingerprint(there, one.arguments), one.reason)
+            if trial is None or one.study == self.study or key in seen:
+                continue
+            if (there.engine_version, there.model, there.model_revision) == (
+                here.engine_version,
+                here.model,
+                here.model_revision,
+            ):
+                seen.add(key)
+                yield trial, there.workload
 
     @property
     def _model_is_known(self) -> bool:
@@ -115,6 +155,21 @@ def circumstances_of(context: StudyContext, selection: EngineSelection) -> Circu
         slo=spec.slo,
         load=spec.load,
     )
+
+
+def _in_space(space: SearchSpace, arguments: Arguments) -> Arguments | None:
+    """The arguments brought to the space's grids, with what it fixes; None where it lacks one of them."""
+    parameters = {parameter.name: parameter for parameter in space.parameters}
+    for name, value in arguments.items():
+        parameter = parameters.get(name)
+        if parameter is None and name not in space.fixed:
+            return None
+        if isinstance(parameter, ChoiceParameter) and parameter.snap(value) != value:
+            return None
+    try:
+        return space.arguments(space.params_of(arguments))
+    except ValueError:
+        return None
 
 
 def _facts(gpu: Gpu, model: ModelShape) -> str:

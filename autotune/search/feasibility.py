@@ -6,7 +6,7 @@ from autotune.base.errors import UsageError
 from autotune.engine.api import Engine
 from autotune.search.context import Refusal
 from autotune.space import Feasibility, SearchSpace, TrialEvidence
-from autotune.spec import Arguments, StudySpec
+from autotune.spec import Arguments, StudySpec, Workload
 from autotune.store.result import Outcome, TrialDocument
 
 
@@ -36,8 +36,11 @@ class Judge:
         refusal = self._feasibility.check(arguments)
         return None if refusal is None else Refusal(refusal.cause, refusal.message)
 
-    def learn(self, document: TrialDocument) -> list[str]:
-        """Take in a trial that an engine was started for; says what is left out from now on. Faults teach nothing."""
+    def learn(self, document: TrialDocument, workload: Workload | None = None) -> list[str]:
+        """Take in a trial that an engine was started for; says what is left out from now on. Faults teach nothing.
+
+        ``workload`` is that of the earlier study that it was part of; None: it is this one's.
+        """
         if not document.launched or document.outcome is Outcome.FAULT:
             return []
         facts = document.engine_facts
@@ -50,5 +53,6 @@ class Judge:
                 graphs_gib=facts.get("graphs_gib"),
                 kv_tokens=facts.get("kv_cache_tokens"),
                 least_free_gib=None,
+                workload=workload,
             )
         )

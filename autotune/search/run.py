@@ -55,6 +55,7 @@ class PreparedStudy:
     spec: StudySpec
     context: StudyContext
     selection: EngineSelection
+    judge: Judge
     artifacts: Path
 
 
@@ -111,7 +112,7 @@ def prepare_study(spec: StudySpec, options: SearchOptions) -> PreparedStudy:
         time_scale=selection.time_scale,
         engine_command=selection.command,
     )
-    return PreparedStudy(spec, context, selection, STUDIES / "artifacts")
+    return PreparedStudy(spec, context, selection, judge, STUDIES / "artifacts")
 
 
 def _predicted_best(spec: StudySpec, gpu: Gpu, model: ModelShape, space: SearchSpace) -> Sequence[Arguments]:
@@ -160,7 +161,11 @@ def run_prepared(prepared: PreparedStudy, observer: StudyObserver, pages: Dashbo
         keeper = Keeper(store, context, record, circumstances, pages)
         keeper.end_orphans(observer)
         runner = TrialRunner(trial_setup(context, prepared.selection, keeper), TrialEvents(observer))
-        earlier = EarlierStudies(store.measured, circumstances, prepared.spec.name)
+        earlier = None
+        if prepared.spec.reuse:
+            earlier = EarlierStudies(store.measured, circumstances, prepared.spec.name)
+            for trial, workload in earlier.experience():
+                prepared.judge.learn(trial, workload)
         run = StudyRun(context, record, runner, observer, keeper.keep_trial, earlier)
         try:
             return _run_interruptibly(run)

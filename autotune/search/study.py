@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from optuna.trial import Trial
 
@@ -35,6 +35,7 @@ from autotune.search.context import Refusal, StudyContext
 from autotune.search.document import build_document
 from autotune.search.earlier import EarlierStudies, without_launch
 from autotune.search.events import StudyObserver, StudyPlan, TrialStarted
+from autotune.search.executor import TrialExecutor
 from autotune.search.faults import MAX_RETRIES, FaultRules
 from autotune.search.record import OptunaRecord, objective_value, seed_attributes
 from autotune.search.verdict import conclude, deserves_another_round
@@ -53,18 +54,9 @@ IDLE_PROPOSALS_THAT_STOP = 25
 """Proposals in a row that needed no engine (known already or refused): the space is used up."""
 
 PREDICTED_LABEL = "predicted"
-
-
-class TrialExecutor(Protocol):
-    """Runs one trial to its end; failures of the engine become outcomes, not exceptions."""
-
-    async def run(self, order: TrialOrder) -> TrialDocument:
-        """Start, warm up, measure, stop."""
-        ...
-
-    def slow_down(self) -> float | None:
-        """Run on a slower clock from now on: its scale, or None where there is no slower one."""
-        ...
+SIMILAR_LABEL = "similar study"
+"""Before the name of the study that a proposal comes from."""
+SIMILAR_PROPOSALS = 2
 
 
 @dataclass
@@ -78,7 +70,7 @@ class StudyRun:
     keep: Callable[[TrialDocument], None]
     """Keeps a finished trial beyond its folder and Optuna."""
     earlier: EarlierStudies | None = None
-    """What other studies measured; None where there is no database to ask."""
+    """What other studies measured; None where they are not to be asked."""
     budget: BudgetKeeper = field(init=False)
     documents: dict[int, TrialDocument] = field(init=False)
     _faults: FaultRules = field(default_factory=FaultRules)
@@ -164,16 +156,27 @@ class StudyRun:
         return await self._run_seeded(Role.BASELINE, baseline.label, baseline.arguments)
 
     async def _run_first_proposals(self) -> None:
-        """What is predicted to be best, so that the sampler starts from a good incumbent."""
+        """What is predicted to be best, and what was best elsewhere: the sampler starts from a good incumbent."""
         for arguments in self.context.first_proposals():
-            if self.budget.spent(self._proposals()):
-                return
-            if any(configuration_key(d.arguments) == configuration_key(arguments) for d in self.documents.values()):
-                continue
-            self.record.enqueue(
-                self.context.space.params_of(arguments), seed_attributes(Role.SEARCH, PREDICTED_LABEL, arguments)
-            )
-            await self._run_proposal()
+            await self._propose(PREDICTED_LABEL, arguments)
+        if self.earlier is None:
+            return
+        tried = (d.label for d in self.documents.values() if d.role is Role.SEARCH)
+        left = SIMILAR_PROPOSALS - sum(label.startswith(SIMILAR_LABEL) for label in tried)
+        for study, arguments in self.earlier.advice(self.context.space):
+            if left > 0 and self.context.refuse(arguments) is None:
+                left -= await self._propose(f"{SIMILAR_LABEL} {study}", arguments)
+
+    async def _propose(self, label: str, arguments: Arguments) -> bool:
+        """Try a configuration before the sampler's own; False when it was tried already, or the budget is spent."""
+        key = configuration_key(arguments)
+        if self.budget.spent(self._proposals()):
+            return False
+        if any(configuration_key(d.arguments) == key for d in self.documents.values()):
+            return False
+        self.record.enqueue(self.context.space.params_of(arguments), seed_attributes(Role.SEARCH, label, arguments))
+        await self._run_proposal()
+        return True
 
     async def _search(self) -> None:
         idle = 0
@@ -239,6 +242,8 @@ class StudyRun:
         document = self._without_engine(trial.number, role, arguments)
         if document is None:
             document = await self._launch(trial.number, role, arguments, attributes)
+        else:
+            document = document.model_copy(update={"label": str(attributes.get("label", ""))})
         self._settle(trial, document)
         return document
 
@@ -254,7 +259,7 @@ class StudyRun:
                 and configuration_key(known.arguments) == key
             ):
                 return without_launch(known, number, f"same configuration as trial {known.number}")
-        if self.earlier is not None and self.context.spec.reuse:
+        if self.earlier is not None:
             reference = reference_trial(self.documents.values())
             found = self.earlier.result(number, arguments, reference, BRIEF)
             if found is not None:

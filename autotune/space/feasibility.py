@@ -45,6 +45,8 @@ class TrialEvidence:
     kv_tokens: int | None = None
     least_free_gib: float | None = None
     """Least memory seen free on the GPU while it served."""
+    workload: Workload | None = None
+    """Of the study that the trial was part of; None: this one's."""
 
 
 class Feasibility:
@@ -99,6 +101,7 @@ class Feasibility:
         Returns:
             The values that are refused from now on, each in a sentence.
         """
+        workload = evidence.workload or self.workload
         self.memory.calibrate(
             evidence.arguments,
             weights_gib=evidence.weights_gib,
@@ -107,9 +110,9 @@ class Feasibility:
             kv_tokens=evidence.kv_tokens,
         )
         self.memory.observe_outcome(
-            evidence.arguments, self.workload, evidence.cause, least_free_gib=evidence.least_free_gib
+            evidence.arguments, workload, evidence.cause, least_free_gib=evidence.least_free_gib
         )
-        asked = self.memory.demand(evidence.arguments, self.workload)
+        asked = self.memory.demand(evidence.arguments, workload)
         before = self._experience.guilts()
         self._experience.add(evidence.arguments, asked, evidence.cause)
         return [f"{guilt}: it is left out from now on." for guilt in self._experience.guilts() if guilt not in before]

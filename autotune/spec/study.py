@@ -66,7 +66,7 @@ class StudySpec(Spec):
     seed: int = Field(default=0, ge=0)
     allow_lossy: bool = False
     reuse: bool = True
-    """Whether what an earlier study measured of a configuration, all else equal, is taken instead of a launch."""
+    """Whether earlier studies in the same database are asked for what they measured and learned."""
 
     @field_validator("arguments", "space", mode="before")
     @classmethod

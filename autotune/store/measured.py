@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -10,10 +11,11 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from autotune.base.errors import UsageError
 from autotune.spec import Arguments, LoadLevel, Slo, Workload
 from autotune.store._database import Database
 from autotune.store._rows import as_json, as_utc
@@ -69,7 +71,7 @@ class MeasuredConfigurations:
 
         def work(session: Session) -> list[MeasuredConfiguration]:
             query = select(MeasuredRow).where(MeasuredRow.fingerprint == fingerprint).order_by(MeasuredRow.id.desc())
-            return [_record(row) for row in session.scalars(query)]
+            return list(_records(session.scalars(query)))
 
         return self._database.read(work)
 
@@ -119,7 +121,7 @@ class MeasuredConfigurations:
             )
             if gpu is not None:
                 query = query.where(MeasuredRow.gpu == gpu)
-            return [_record(row) for row in session.scalars(query.order_by(MeasuredRow.id))]
+            return list(_records(session.scalars(query.order_by(MeasuredRow.id))))
 
         return self._database.read(work)
 
@@ -194,6 +196,13 @@ def _row(measured: MeasuredConfiguration) -> MeasuredRow:
         trial_number=measured.trial_number,
         recorded_at=measured.recorded_at,
     )
+
+
+def _records(rows: Iterable[MeasuredRow]) -> Iterator[MeasuredConfiguration]:
+    """Without rows of traffic that cannot be had any more: a dataset whose file is gone, or has changed."""
+    for row in rows:
+        with contextlib.suppress(ValidationError, UsageError):
+            yield _record(row)
 
 
 def _record(row: MeasuredRow) -> MeasuredConfiguration:

@@ -101,7 +101,6 @@ class Bench:
     trials: int = 6
     refuse: Callable[[Arguments], Refusal | None] = lambda arguments: None
     model: str = "qwen3-4b"
-    reuse: bool = True
     notices: Notices = field(default_factory=Notices)
 
     def run(self, executor: TableExecutor) -> StudyRun:
@@ -113,7 +112,6 @@ class Bench:
             slo=Slo.from_mapping({"p99_latency": "10s"}),
             space=SPACE,
             budget=Budget(trials=self.trials),
-            reuse=self.reuse,
         )
         gpu, model = load_gpu(spec.gpu), load_model(spec.model)
         folder = StudyFolder(self.folder / "s")

@@ -9,8 +9,9 @@ import pytest
 
 from autotune.search.confirmation import configuration_key
 from autotune.search.earlier import EarlierStudies
+from autotune.search.feasibility import Judge
 from autotune.search.study import BRIEF
-from autotune.spec import LoadLevel
+from autotune.spec import LoadLevel, Workload
 from autotune.store import Circumstances, MeasuredConfiguration, Store
 from autotune.store.result import Decision, Outcome, Role, TrialDocument
 from autotune.store.testing import some_circumstances
@@ -166,8 +167,69 @@ async def test_a_second_study_launches_only_what_the_first_did_not_measure(bench
     assert second.verdict.decision is Decision.TUNED
 
 
-async def test_reuse_can_be_switched_off(bench, executor, store) -> None:
-    await study(bench, executor, store, "one")
-    bench.reuse = False
-    second, _ = await study(bench, executor, store, "two")
-    assert not [t for t in second.trials if t.reused_from]
+def other_traffic() -> Circumstances:
+    longer = Workload.model_validate({"input_tokens": 900, "output_tokens": 128})
+    return replace(HERE, engine_kind="simulated", workload=longer, model_family="Qwen3ForCausalLM")
+
+
+async def test_the_best_of_a_similar_study_is_tried_after_what_is_predicted(bench, executor, store) -> None:
+    for number, (seqs, tokens) in enumerate([(16, 300.0), (32, 500.0), (64, 400.0), (8, 200.0)]):
+        tried = trial(tokens, number=number, arguments={"max-num-seqs": seqs, "max-model-len": 1280})
+        keep(store, tried, "chat", other_traffic())
+    lossy = trial(900.0, number=9, arguments={"max-num-seqs": 32, "kv-cache-dtype": "fp8"})
+    keep(store, lossy, "chat", other_traffic())
+    second, ran = await study(bench, executor, store, "two")
+    advised = [t for t in second.trials if t.role is Role.SEARCH and t.label.startswith("similar study")]
+    assert [t.label for t in advised] == ["similar study chat"] * 2
+    assert [t.arguments for t in advised] == [{"max-model-len": 768, "max-num-seqs": seqs} for seqs in (32, 64)]
+    assert [o.number for o in ran.orders if o.role is Role.SEARCH][:2] == [t.number for t in advised]
+    again, ran = await study(bench, executor, store, "two")
+    assert again.trials == second.trials
+    assert not ran.orders
+
+
+def test_advice_is_for_configurations_of_this_space(bench, executor, store) -> None:
+    space = bench.run(executor(figure)).context.space
+    for number, arguments in enumerate(
+        [{"max-num-seqs": 32, "dtype": "half"}, {"max-num-seqs": 33}, {"max-num-seqs": "many"}, {"max-num-seqs": 4096}]
+    ):
+        keep(store, trial(100.0 - number, number=number, arguments=arguments), "chat", other_traffic())
+    earlier = EarlierStudies(store.measured, replace(HERE, engine_kind="simulated"), "now")
+    snapped = [(study, arguments["max-num-seqs"]) for study, arguments in earlier.advice(space)]
+    assert snapped == [("chat", 32), ("chat", 64)]
+
+
+def test_experience_is_of_the_same_gpu_engine_and_model_and_each_outcome_once(store) -> None:
+    dead = trial(None, outcome=Outcome.INFEASIBLE, reason="oom_kv_cache")
+    keep(store, dead, "chat", replace(other_traffic(), engine_kind="vllm"))
+    keep(store, trial(), "a")
+    keep(store, trial(), "b")
+    keep(store, trial(), "now")
+    for other in (some_circumstances("l4"), some_circumstances(engine_version="0.25.0"), some_circumstances(model="x")):
+        keep(store, dead, "a", other)
+    found = list(EarlierStudies(store.measured, HERE, "now").experience())
+    assert [(t.reason, workload.input_tokens.high) for t, workload in found] == [("oom_kv_cache", 900), ("", 512)]
+
+
+def test_what_failed_in_earlier_studies_is_refused_from_the_first_trial_on(bench, executor, store) -> None:
+    context = bench.run(executor(figure)).context
+    judge = Judge(context.spec, context.space, context.engine)
+    guilty = {"max-num-seqs": 32, "scheduling-policy": "priority"}
+    assert judge.refuse(guilty) is None
+    for seqs in (8, 16):
+        keep(
+            store,
+            trial(
+                None,
+                outcome=Outcome.INFEASIBLE,
+                reason="unsupported_hardware",
+                arguments={"max-num-seqs": seqs, "scheduling-policy": "priority"},
+            ),
+            "chat",
+        )
+    for document, workload in EarlierStudies(store.measured, HERE, "now").experience():
+        judge.learn(document, workload)
+    refusal = judge.refuse(guilty)
+    assert refusal is not None
+    assert refusal.reason == "unsupported_hardware"
+    assert judge.refuse({"max-num-seqs": 32}) is None

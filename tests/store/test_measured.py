@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from autotune.spec import LoadLevel, Slo, Workload
+from autotune.spec.dataset import read_dataset
 from autotune.store import Circumstances, MeasuredConfiguration, Store, configuration_fingerprint
 from autotune.store.testing import some_circumstances
 
@@ -108,3 +110,16 @@ def test_a_fixed_load_comes_back_and_is_no_part_of_the_document() -> None:
         store.measured.add(measured)
         assert store.measured.find(fixed, {"a": 1}) == [measured]
         assert store.measured.find(HERE, {"a": 1}) == []
+
+
+def test_traffic_whose_dataset_is_gone_advises_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "one two three", "output_tokens": 5}\n')
+    dataset = Workload.model_validate({"input_tokens": 5, "output_tokens": 5, "dataset": {"path": str(path)}})
+    with Store.open("sqlite://") as store:
+        add(store, replace(HERE, workload=dataset), 1, 100)
+        add(store, HERE, 2, 50)
+        assert advice(store) == [2, 1]
+        path.unlink()
+        read_dataset.cache_clear()
+        assert advice(store) == [2]
