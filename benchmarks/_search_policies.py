@@ -21,7 +21,8 @@ from autotune.search.context import StudyContext
 from autotune.search.events import SilentObserver
 from autotune.search.feasibility import Judge
 from autotune.search.folder import StudyFolder
-from autotune.search.record import IN_MEMORY, OptunaRecord, objective_value
+from autotune.search.objective import OUTPUT, aim_of
+from autotune.search.record import IN_MEMORY, OptunaRecord
 from autotune.search.sampler import sampler_factory
 from autotune.search.study import StudyRun
 from autotune.space import SearchSpace
@@ -93,7 +94,7 @@ class _Watched:
         self.trace.launches += order.role is not Role.CONFIRMATION
         self.trace.failures += document.outcome is Outcome.INFEASIBLE
         if order.role is not Role.CONFIRMATION:
-            if objective_value(document) > (0.0 if self.best is None else objective_value(self.best)):
+            if OUTPUT.merit(document) > (0.0 if self.best is None else OUTPUT.merit(self.best)):
                 self.best = document
             best = self.best
             self.trace.note(
@@ -148,7 +149,7 @@ def study(
             predicted_rate=lambda arguments: None,
             first_proposals=lambda: first,
         )
-        record = OptunaRecord(IN_MEMORY, "s", sampler_factory(sampler, seed), Path(name) / "artifacts")
+        record = OptunaRecord(IN_MEMORY, "s", sampler_factory(sampler, seed), Path(name) / "artifacts", aim_of(spec))
         document = asyncio.run(StudyRun(context, record, watched, SilentObserver(), lambda trial: None).run())
     return _concluded(trace, document, engine)
 

@@ -1,4 +1,4 @@
-"""Durations and rates as users write them: ``10s``, ``250ms``, ``2h``, ``0.5/s``."""
+"""Durations, rates and prices as users write them: ``10s``, ``250ms``, ``2h``, ``0.5/s``, ``0.53/h``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from autotune.base.errors import UsageError
 
 _DURATION_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _RATE_UNITS = {"s": 1.0, "sec": 1.0, "min": 1 / 60, "m": 1 / 60, "h": 1 / 3600}
+_PRICE_HOURS = {"h": 1.0, "hour": 1.0, "d": 24.0, "day": 24.0, "month": 730.0}
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?|\.[0-9]+"
 _DURATION_PART = re.compile(rf"({_NUMBER})\s*([a-z]+)")
 _RATE = re.compile(rf"({_NUMBER})\s*(?:req)?\s*(?:/\s*([a-z]+))?")
+_PRICE = re.compile(rf"\$?\s*({_NUMBER})\s*(?:/\s*([a-z]+))?")
 
 
 def parse_duration(text: str, name: str = "duration") -> float:
@@ -56,6 +58,18 @@ def parse_rate(text: str, name: str = "rate") -> float:
     if not (rate > 0 and math.isfinite(rate)):
         raise UsageError(f"{name}: '{text}' must be more than zero.", "Write requests per second, e.g. 0.5.")
     return rate
+
+
+def parse_price(text: str, name: str = "--price") -> float:
+    """US dollars an hour in ``0.53/h``, ``$12/day`` or a plain number.
+
+    Raises:
+        UsageError: not a price, or not above zero.
+    """
+    match = _PRICE.fullmatch(text.strip().lower())
+    if match is None or (match.group(2) or "h") not in _PRICE_HOURS or not float(match.group(1)) > 0:
+        raise UsageError(f"{name}: '{text}' is not a price.", "Write dollars an hour, e.g. 0.53/h.")
+    return float(match.group(1)) / _PRICE_HOURS[match.group(2) or "h"]
 
 
 def format_duration(seconds: float) -> str:

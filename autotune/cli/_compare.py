@@ -10,8 +10,9 @@ from pydantic import ValidationError
 
 from autotune.base.secrets import redacted
 from autotune.report import figures
+from autotune.search.objective import aim_of_result
 from autotune.spec import LengthSpec
-from autotune.store.result import StudyDocument
+from autotune.store.result import BestDocument, StudyDocument
 
 Change = tuple[str, Any, Any]
 
@@ -25,6 +26,11 @@ class FigureChange:
     show: Callable[[float | None], str]
     first: float | None
     second: float | None
+
+    @property
+    def is_known(self) -> bool:
+        """One of the two studies has it."""
+        return self.first is not None or self.second is not None
 
     @property
     def change(self) -> float | None:
@@ -64,6 +70,12 @@ _FIGURES: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
     ("p99_ttft_s", "P99 TTFT", figures.seconds),
     ("p99_tpot_s", "P99 TPOT", figures.seconds),
 )
+_SOUGHT: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
+    ("target_latency_s", "latency of the first SLO", figures.seconds),
+    ("cost_per_million_tokens", "USD per million output tokens", figures.number),
+    ("energy_per_token_j", "J per output token", figures.number),
+)
+"""Figures that only some studies have."""
 
 
 def compare_studies(first: StudyDocument, second: StudyDocument) -> Difference:
@@ -77,12 +89,19 @@ def compare_studies(first: StudyDocument, second: StudyDocument) -> Difference:
         studies=(first.study, second.study),
         definition=definition,
         arguments=arguments,
-        figures=tuple(
-            FigureChange(name, title, show, *(getattr(b, name) if b is not None else None for b in best))
-            for name, title, show in _FIGURES
+        figures=(
+            *(_change(*figure, best) for figure in _FIGURES),
+            *(change for figure in _SOUGHT if (change := _change(*figure, best)).is_known),
         ),
         cautions=tuple(_cautions(first, second, definition)),
     )
+
+
+def _change(
+    name: str, title: str, show: Callable[[float | None], str], best: tuple[BestDocument | None, BestDocument | None]
+) -> FigureChange:
+    first, second = (None if b is None else getattr(b, name) for b in best)
+    return FigureChange(name, title, show, first, second)
 
 
 def _definition(document: StudyDocument) -> dict[str, Any]:
@@ -91,6 +110,7 @@ def _definition(document: StudyDocument) -> dict[str, Any]:
         "engine": f"{document.engine.kind} {document.engine.version}",
         "gpu": document.gpu_name,
         "model": document.model_name,
+        "objective": aim_of_result(document).objective.value,
     }
     flat |= {f"slo.{key}": limit for key, limit in document.slo.items()}
     return {key: value for key, value in flat.items() if not key.startswith("slo.targets")}
@@ -126,7 +146,7 @@ def _cautions(first: StudyDocument, second: StudyDocument, definition: tuple[Cha
     if first.simulated != second.simulated:
         one = first if first.simulated else second
         found.append(f"{one.study} is SIMULATED and the other is not; their figures cannot be compared.")
-    changed = [key for key, _, _ in definition if key.startswith(("workload.", "slo.", "load."))]
+    changed = [key for key, _, _ in definition if key.startswith(("workload.", "slo.", "load.", "objective"))]
     if changed:
         found.append(f"the figures answer different questions ({', '.join(sorted(changed))} differ).")
     found += [

@@ -10,8 +10,9 @@ from autotune.report.comparison import Row, comparison
 from autotune.report.failures import failure_groups
 from autotune.report.limits import Limit, explain_limit
 from autotune.report.lookup import common_arguments, configuration_key, yardstick
+from autotune.search.objective import aim_of_result
 from autotune.spec import Arguments
-from autotune.store.result import Outcome, ProbeDocument, Role, StudyDocument, TrialDocument
+from autotune.store.result import FrontPoint, Outcome, ProbeDocument, Role, StudyDocument, TrialDocument
 
 
 def study(document: StudyDocument, top: int) -> None:
@@ -28,12 +29,21 @@ def study(document: StudyDocument, top: int) -> None:
     rows = comparison(document)
     if rows:
         show_table(_COMPARISON, [_comparison_cells(row) for row in rows], f"Against vLLM's own settings{mark}")
+    if document.front:
+        latency = aim_of_result(document).told[1]
+        heads = (*_FRONT, Column(f"{latency.title} {words.front_load(document)}", numeric=True))
+        show_table(heads, [_front_cells(document, point) for point in document.front], f"Front{mark}")
     ranked = _ranked(document)
     if ranked:
         common = common_arguments(document.trials)
         shared = f", all with {words.flags_words(common)}" if common else ""
-        cells = [_trial_cells(document, trial, common) for trial in ranked[:top]]
-        show_table(_TRIALS, cells, f"Best trials of the search{mark}{shared}")
+        beside = aim_of_result(document).beside_output
+        cells = [
+            (*_trial_cells(document, trial, common), *(figures.number(f.of(trial)) for f in beside))
+            for trial in ranked[:top]
+        ]
+        columns = (*_TRIALS, *(Column(f.heading, numeric=True) for f in beside))
+        show_table(columns, cells, f"Best trials of the search{mark}{shared}")
     groups = failure_groups(document)
     if groups:
         failed = [
@@ -105,7 +115,7 @@ def _ranked(document: StudyDocument) -> list[TrialDocument]:
     """Measured trials of the search, best first."""
     measure = yardstick(document)
     searched = [t for t in document.trials if t.role is Role.SEARCH and t.outcome is Outcome.MEASURED]
-    return sorted(searched, key=lambda t: measure.of(t) or 0.0, reverse=True)
+    return sorted(searched, key=measure.merit, reverse=True)
 
 
 _COMPARISON = (
@@ -132,6 +142,25 @@ def _comparison_cells(row: Row) -> Sequence[str]:
         figures.seconds(row.p99_ttft_s),
         figures.seconds(row.p99_tpot_s),
         footing,
+    )
+
+
+_FRONT = (
+    Column("trial", numeric=True),
+    Column("configuration", flexible=True, least=28),
+    Column("capacity, req/s", numeric=True),
+    Column("output tok/s", numeric=True),
+)
+
+
+def _front_cells(document: StudyDocument, point: FrontPoint) -> Sequence[str]:
+    knee = document.best is not None and document.best.number == point.number
+    return (
+        str(point.number),
+        (point.label or words.flags_words(point.arguments)) + (" (best.yaml)" if knee else ""),
+        figures.number(point.capacity_rps),
+        figures.number(point.output_tokens_per_s),
+        figures.seconds(point.target_latency_s),
     )
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from autotune.base.errors import UsageError
-from autotune.base.units import parse_duration, parse_rate
+from autotune.base.suggest import did_you_mean
+from autotune.base.units import parse_duration, parse_price, parse_rate
 from autotune.base.yaml_text import parse_yaml, read_yaml_mapping
 from autotune.catalog import list_workloads, load_workload
-from autotune.spec import Budget, EngineChoice, LoadLevel, SamplerChoice, Slo, StudySpec, Workload
+from autotune.spec import Budget, EngineChoice, LoadLevel, Objective, SamplerChoice, Slo, StudySpec, Workload
 from autotune.spec.argument import ArgumentValue
 from autotune.spec.slo import Metric, SloTarget
 from autotune.spec.study import parse_budget, parse_load, read_study_file, validated
@@ -33,6 +34,8 @@ class StudyOptions:
     output_tokens: str | None = None
     concurrency: int | None = None
     rate: str | None = None
+    objective: Objective | None = None
+    price: str | None = None
     trials: int | None = None
     time_budget: str | None = None
     engine: EngineChoice | None = None
@@ -61,13 +64,17 @@ def build_spec(options: StudyOptions) -> StudySpec:
         raise UsageError("--model is missing.", "Name the model, e.g. --model qwen3-4b; 'autotune models' lists them.")
     workload = build_workload(options, document.get("workload"))
     load = _load(options, document.get("load"))
+    objective = _objective(options, document.get("objective"), load)
+    price = options.price or document.get("price")
     values: dict[str, Any] = {
-        "name": options.name or document.get("name") or _default_name(str(gpu), str(model), workload, load),
+        "name": options.name or document.get("name") or _default_name(str(gpu), str(model), workload, load, objective),
         "gpu": str(gpu),
         "model": str(model),
         "workload": workload,
         "slo": build_slo(options, document.get("slo")),
         "load": load,
+        "objective": objective,
+        "price_per_hour": None if price is None else parse_price(str(price)),
         "arguments": {**(document.get("arguments") or {}), **dict(parse_argument(text) for text in options.arguments)},
         "space": read_yaml_mapping(options.space) if options.space is not None else document.get("space") or {},
         "budget": _budget(options, document.get("budget")),
@@ -143,6 +150,17 @@ def _load(options: StudyOptions, given: object) -> LoadLevel | None:
     return parse_load(given)
 
 
+def _objective(options: StudyOptions, given: object, load: LoadLevel | None) -> Objective:
+    if options.objective is not None:
+        return options.objective
+    if given is None:
+        return Objective.implied_by(load)
+    try:
+        return Objective(str(given))
+    except ValueError as error:
+        raise UsageError(f"objective: '{given}' is not known.", did_you_mean(str(given), list(Objective))) from error
+
+
 def build_slo(options: StudyOptions, given: object = None) -> Slo:
     """The objective of the study file (``given``) and the options; an option wins over the same key.
 
@@ -179,8 +197,10 @@ def _budget(options: StudyOptions, given: object) -> Budget:
     return Budget(**values)
 
 
-def _default_name(gpu: str, model: str, workload: Workload, load: LoadLevel | None) -> str:
+def _default_name(gpu: str, model: str, workload: Workload, load: LoadLevel | None, objective: Objective) -> str:
     parts = [gpu, Path(model).name or model, workload.name]
     if load is not None:
         parts.append(f"{load.concurrency}-at-once" if load.concurrency else f"{load.rate:g}rps")
+    if objective is not Objective.implied_by(load):
+        parts.append(objective.value)
     return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(parts).lower()).strip("-.")[:120]

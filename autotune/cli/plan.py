@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from autotune.base.errors import UsageError
-from autotune.base.units import format_duration
+from autotune.base.units import format_duration, parse_price
 from autotune.catalog import DEFAULT_WORKLOAD, Gpu, list_gpus, load_gpu, load_model
 from autotune.cli.console import Column, print_json, say, show_table
 from autotune.cli.definition import StudyOptions, build_spec
@@ -43,8 +42,6 @@ Examples:
 
 Every figure is simulated: the models of memory and speed give it, no engine runs.
 """
-_PRICE = re.compile(r"\$?\s*([0-9]*\.?[0-9]+)\s*(?:/\s*(h|hour|d|day|month))?")
-_HOURS = {"h": 1.0, "hour": 1.0, "d": 24.0, "day": 24.0, "month": 730.0}
 _TOKENS = 1e6
 
 
@@ -121,18 +118,6 @@ def plan(
                     "workload": spec.workload.model_dump(mode="json"), "predictions": predictions})  # fmt: skip
         return
     _show(predictions, spec, objective, searched=not (spec.arguments or fixed_load))
-
-
-def parse_price(text: str) -> float:
-    """US dollars an hour in ``0.53/h``, ``$12/day`` or a plain number.
-
-    Raises:
-        UsageError: not a price, or not above zero.
-    """
-    match = _PRICE.fullmatch(text.strip().lower())
-    if match is None or not float(match.group(1)) > 0:
-        raise UsageError(f"--price: '{text}' is not a price.", "Write dollars an hour, e.g. 0.53/h.")
-    return float(match.group(1)) / _HOURS[match.group(2) or "h"]
 
 
 def _gpus(names: Sequence[str] | None) -> list[Gpu]:

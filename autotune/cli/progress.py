@@ -12,7 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.base.units import format_duration
+from autotune.report import figures
 from autotune.search.events import ProbeProgress, StudyPlan, TrialStarted
+from autotune.search.objective import aim_of_result
 from autotune.store.result import Decision, Outcome, StudyDocument, TrialDocument, VerdictDocument
 
 _PLAIN_INTERVAL_S = 10.0
@@ -30,7 +32,13 @@ def summarise_trial(trial: TrialDocument) -> str:
     below = " (dropped: cannot beat the best)" if trial.dominated else ""
     rate = "" if trial.capacity_rps is None else f"{trial.capacity_rps:.3g} req/s, "
     p99 = "" if trial.p99_latency_s is None else f", P99 {trial.p99_latency_s:.3g} s"
-    return f"{rate}{trial.output_tokens_per_s:.4g} output tok/s{p99} from {trial.requests} requests{below}"
+    light = "" if trial.light_rps is None else f", {_light_text(trial)}"
+    return f"{rate}{trial.output_tokens_per_s:.4g} output tok/s{p99}{light} from {trial.requests} requests{below}"
+
+
+def _light_text(trial: TrialDocument) -> str:
+    latency = "none" if trial.target_latency_s is None else f"{trial.target_latency_s:.3g} s"
+    return f"{latency} at {trial.light_rps:.3g} req/s"
 
 
 class PlainDisplay:
@@ -182,6 +190,11 @@ def final_summary(document: StudyDocument) -> str:
         tokens = "" if best.output_tokens_per_s is None else f"{best.output_tokens_per_s:.4g} output tok/s"
         lines.append(f"Use: vllm serve {document.model['name']} {flags or '(no flags)'}")
         lines.append(f"Carries{simulated}: {rate}{tokens} at {_slo_text(document)}, from {best.requests} requests.")
+        lines += [
+            f"{figure.title[0].upper()}{figure.title[1:]}{simulated}: {figures.quantity(figure.of(best), figure.unit)}"
+            + (f" at {figures.rate(best.light_rps)}." if best.light_rps is not None else ".")
+            for figure in aim_of_result(document).beside_output
+        ]
     elif verdict.decision is Decision.NO_FEASIBLE_CONFIGURATION:
         lines.append("No best.yaml was written.")
     return "\n".join(lines)

@@ -18,7 +18,7 @@ from autotune.export import write_best
 from autotune.report import study_note, trial_note, write_report
 from autotune.report.plots import study_figures
 from autotune.search import PreparedStudy, SearchOptions, describe_plan, prepare_study, run_prepared
-from autotune.spec import EngineChoice, SamplerChoice
+from autotune.spec import EngineChoice, Objective, SamplerChoice
 from autotune.store.result import StudyDocument, TrialDocument
 
 EXAMPLES = """
@@ -27,6 +27,10 @@ Examples:
   autotune search --gpu t4 --model qwen3-4b --slo-p99 10s
 
   autotune search --gpu auto --model ./my-model --slo-ttft-p99 500ms --slo-tpot-p99 25ms --time-budget 2h
+
+  autotune search --gpu t4 --model qwen3-4b --slo-p99 10s --objective latency --concurrency 8
+
+  autotune search --gpu l4 --model qwen3-4b --slo-p99 10s --objective cost --price 0.71/h
 
   autotune search --study studies/t4-qwen3-4b-thinking-2507.yaml
 
@@ -52,6 +56,17 @@ def search(
     concurrency: Annotated[int | None, typer.Option(help="Fixed load: this many requests at once.")] = None,
     rate: Annotated[
         str | None, typer.Option(help="Fixed load: requests per second. [default: search for capacity]")
+    ] = None,
+    objective: Annotated[
+        Objective | None,
+        typer.Option(
+            help="What is sought while the SLO holds: most traffic (capacity); at a fixed load most output (throughput)"
+            " or least latency; least cost or energy per token; or the front of output and latency (pareto)."
+            " [default: capacity, or throughput at a fixed load]"
+        ),
+    ] = None,
+    price: Annotated[
+        str | None, typer.Option(help="Price of the GPU, e.g. 0.53/h. [default: the catalogue's, where known]")
     ] = None,
     trials: Annotated[
         int | None, typer.Option(help="Configurations to try besides baselines and confirmation.")
@@ -95,6 +110,8 @@ def search(
         output_tokens=output_tokens,
         concurrency=concurrency,
         rate=rate,
+        objective=objective,
+        price=price,
         trials=trials,
         time_budget=time_budget,
         engine=engine,

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from autotune import __version__
 from autotune.base.errors import NoFeasibleConfigurationError, UsageError
 from autotune.base.secrets import is_secret_name, redacted
+from autotune.search.objective import aim_of_result
 from autotune.simulator import VERSION as SIMULATED_VERSION
 from autotune.spec import Arguments, ArgumentValue
 from autotune.store.result import BestDocument, Decision, Outcome, StudyDocument, TrialDocument
@@ -52,6 +53,8 @@ class Provenance(BaseModel):
     definition: dict[str, Any] = Field(default_factory=dict)
     """The study's definition with secrets withheld: what is needed to measure the claim again."""
     decision: str
+    gain_in: str = "capacity"
+    """The figure that the gain is in."""
     gain_percent: float | None = None
     interval_95: tuple[float, float] | None = None
     confirmed: bool = False
@@ -64,6 +67,10 @@ class Provenance(BaseModel):
     p99_latency_s: float | None = None
     p99_ttft_s: float | None = None
     p99_tpot_s: float | None = None
+    target_latency_s: float | None = None
+    light_rps: float | None = None
+    cost_per_million_tokens: float | None = None
+    energy_per_token_j: float | None = None
     start_s: float | None = None
     """Seconds that the engine took to get ready."""
 
@@ -144,6 +151,7 @@ def _configuration(
     is_winner = is_best and verdict.decision is Decision.TUNED
     trials = {t.number: t for t in document.trials}
     trial = trials.get(source.number)
+    aim = aim_of_result(document)
     provenance = Provenance(
         study=document.study,
         trial=source.number,
@@ -160,6 +168,7 @@ def _configuration(
         workload=redacted(document.workload),
         definition=redacted(document.definition),
         decision=verdict.decision.value,
+        gain_in=aim.score.change_words.strip() or aim.shown.title,
         gain_percent=verdict.gain_percent if is_winner else None,
         interval_95=verdict.interval_95 if is_winner else None,
         confirmed=isinstance(source, BestDocument) and source.confirmed,
@@ -172,6 +181,10 @@ def _configuration(
         p99_latency_s=source.p99_latency_s,
         p99_ttft_s=source.p99_ttft_s,
         p99_tpot_s=source.p99_tpot_s,
+        target_latency_s=source.target_latency_s,
+        light_rps=source.light_rps,
+        cost_per_million_tokens=source.cost_per_million_tokens,
+        energy_per_token_j=source.energy_per_token_j,
         start_s=trial.timings.start if trial is not None and trial.timings.start > 0 else None,
     )
     return Configuration(

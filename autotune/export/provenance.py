@@ -31,7 +31,7 @@ def _lines(configuration: Configuration) -> Iterator[str]:
     if facts.gain_percent is not None:
         interval = facts.interval_95
         spread = f" (95 % interval {interval[0]:+.1f} to {interval[1]:+.1f} %)" if interval else ""
-        yield f"Verdict: {facts.decision}; capacity {facts.gain_percent:+.1f} %{spread} against vLLM's defaults"
+        yield f"Verdict: {facts.decision}; {facts.gain_in} {facts.gain_percent:+.1f} %{spread} against vLLM's defaults"
     else:
         yield f"Verdict of the study: {facts.decision}"
     if facts.dominated:
@@ -90,6 +90,13 @@ def _figures(facts: Provenance) -> Iterator[str]:
     ]
     if latencies:
         yield f"{word} there: {', '.join(latencies)}, from {facts.requests} requests"
+    if facts.light_rps is not None and facts.target_latency_s is not None:
+        first = next(iter(facts.slo), "latency").replace("_", " ").upper()
+        yield f"{word} at {facts.light_rps:.4g} req/s: {first} {facts.target_latency_s:.4g} s"
+    if facts.cost_per_million_tokens is not None:
+        yield f"Cost there: {facts.cost_per_million_tokens:.4g} USD per million output tokens"
+    if facts.energy_per_token_j is not None:
+        yield f"Energy there: {facts.energy_per_token_j:.4g} J per output token"
 
 
 def comment_block(configuration: Configuration, first: str) -> str:

@@ -11,6 +11,7 @@ from autotune.report.comparison import Row, comparison, confirmation
 from autotune.report.importance import importances
 from autotune.report.limits import explain_limit
 from autotune.report.lookup import Standing, configuration_key, yardstick
+from autotune.search.objective import aim_of_result
 from autotune.spec import ArgumentValue
 from autotune.store.result import BestDocument, Decision, Outcome, Role, StudyDocument, TrialDocument
 
@@ -50,14 +51,13 @@ def _cards(document: StudyDocument) -> Html | None:
     ]
     if best.capacity_rps is not None:
         cards.insert(0, ("Capacity" + label, figures.rate(best.capacity_rps), _default_words(document)))
+    cards = [*_sought_cards(document, best, label), *cards]
     if document.verdict.gain_percent is not None:
         bounds = figures.interval(document.verdict.interval_95, "%", signed=True)
         gain = figures.percent(document.verdict.gain_percent, signed=True)
-        name = (
-            f"Gain in {yardstick(document).title}"
-            if document.verdict.decision is Decision.TUNED
-            else "Best challenger's gain"
-        )
+        measure = yardstick(document)
+        tuned = f"{'Reduction of' if measure.smaller_is_better else 'Gain in'} {measure.title}"
+        name = tuned if document.verdict.decision is Decision.TUNED else "Best challenger's gain"
         cards.insert(0, (name + label, gain, f"95 % interval {bounds}" if bounds else "no interval"))
     return tag(
         "dl",
@@ -66,6 +66,50 @@ def _cards(document: StudyDocument) -> Html | None:
             for name, value, note in cards
         ),
         class_="cards",
+    )
+
+
+def _sought_cards(document: StudyDocument, best: BestDocument, label: str) -> Iterator[tuple[str, str, str]]:
+    """What the study seeks beside the throughput."""
+    for figure in aim_of_result(document).beside_output:
+        where = f"at {figures.rate(best.light_rps)}" if best.light_rps is not None else words.load_words(document)
+        shown = figures.quantity(figure.of(best), figure.unit)
+        yield (f"Sought: {figure.title}{label}", shown, where)
+
+
+def front_section(document: StudyDocument) -> Html | None:
+    """The configurations that nothing beats in throughput and in latency."""
+    if not document.front:
+        return None
+    output, latency = aim_of_result(document).told
+    heads = [("configuration", False), ("trial", True), ("capacity, req/s", True), (output.title, True)]
+    rows = []
+    for point in document.front:
+        knee = document.best is not None and document.best.number == point.number
+        name = [point.label, tag("small", flags(point.arguments))] if point.label else flags(point.arguments)
+        cells = [
+            text_cell(name),
+            number_cell(float(point.number), point.number),
+            number_cell(point.capacity_rps),
+            number_cell(point.output_tokens_per_s),
+            number_cell(point.target_latency_s, figures.seconds(point.target_latency_s)),
+        ]
+        rows.append(({"class_": Standing.WINNER.value} if knee else {}, cells))
+    caption = "What no other configuration beats in both figures, from the search's own trials"
+    return section(
+        "front",
+        "The front",
+        table(
+            caption + ("; SIMULATED" if document.simulated else ""),
+            [*heads, (f"{latency.title} {words.front_load(document)}", True)],
+            rows,
+        ),
+        tag(
+            "p",
+            "None of them is the best in every respect. best.yaml has the one with most output per second of latency,"
+            " the knee, if it is confirmed to beat the default there.",
+            class_="under",
+        ),
     )
 
 

@@ -9,6 +9,7 @@ from autotune.report._html import Html, tag
 from autotune.report._parts import Cell, flags, number_cell, section, table, text_cell
 from autotune.report.failures import failure_groups
 from autotune.report.lookup import common_arguments, configuration_key
+from autotune.search.objective import aim_of_result
 from autotune.spec import ArgumentValue
 from autotune.store.result import Outcome, ProbeDocument, StudyDocument, TrialDocument
 
@@ -29,12 +30,15 @@ def trials_section(document: StudyDocument) -> Html:
     """Every trial in a table that can be sorted and filtered, and their probes."""
     common = common_arguments(document.trials)
     best_key = configuration_key(document.best.arguments) if document.best is not None else None
+    beside = aim_of_result(document).beside_output
+    heads = (*_HEADS, *((figure.heading, True) for figure in beside))
     rows = []
     for trial in document.trials:
         attributes = {"data_outcome": trial.outcome.value}
         if configuration_key(trial.arguments) == best_key:
             attributes["class_"] = "winner"
-        rows.append((attributes, _trial_cells(trial, common)))
+        sought = (number_cell(figure.of(trial)) for figure in beside)
+        rows.append((attributes, [*_trial_cells(trial, common), *sought]))
     counts = words.outcome_counts(document)
     filters = tag(
         "fieldset",
@@ -59,7 +63,7 @@ def trials_section(document: StudyDocument) -> Html:
         "Trials",
         tag("p", shared) if shared else None,
         filters,
-        table(caption, _HEADS, rows, identity="trials-table", sortable=True),
+        table(caption, heads, rows, identity="trials-table", sortable=True),
         tag("h3", "Probes of each trial"),
         (_probes(trial, document) for trial in document.trials if trial.probes),
     )

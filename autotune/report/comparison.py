@@ -8,6 +8,7 @@ from statistics import fmean
 
 from autotune.report.lookup import Standing, configuration_key, default_trial, yardstick
 from autotune.report.words import configuration_words
+from autotune.search.objective import aim_of_result
 from autotune.spec import ArgumentValue
 from autotune.store.result import BestDocument, Decision, Outcome, Role, StudyDocument, TrialDocument
 
@@ -42,7 +43,7 @@ class Row:
     p99_ttft_s: float | None = None
     p99_tpot_s: float | None = None
     gain_percent: float | None = None
-    """Output tokens per second at the objective against the default's, on the same footing."""
+    """By how much the study's figure is better than the default's, on the same footing."""
     trial: int | None = None
 
 
@@ -102,7 +103,7 @@ def _trial_row(document: StudyDocument, trial: TrialDocument, standing: Standing
         requests=sum(t.requests for t in measured),
         gain_percent=None
         if standing is Standing.DEFAULT
-        else _gain(figures["output_tokens_per_s"], _reference(document, default, bool(confirmed))),
+        else _gain(document, held, _reference(document, default, bool(confirmed))),
         trial=trial.number,
         **figures,
     )
@@ -121,7 +122,7 @@ def _best_row(document: StudyDocument, best: BestDocument, label: str, default: 
     gain = document.verdict.gain_percent if document.verdict.decision is Decision.TUNED else None
     is_default = default is not None and configuration_key(default.arguments) == configuration_key(best.arguments)
     if gain is None and not is_default:
-        gain = _gain(best.output_tokens_per_s, _reference(document, default, best.confirmed))
+        gain = _gain(document, [best], _reference(document, default, best.confirmed))
     return Row(
         label=label,
         standing=Standing.WINNER,
@@ -136,18 +137,25 @@ def _best_row(document: StudyDocument, best: BestDocument, label: str, default: 
     )
 
 
-def _reference(document: StudyDocument, default: TrialDocument | None, confirmed: bool) -> float | None:
+Measured = Sequence[TrialDocument | BestDocument]
+
+
+def _reference(document: StudyDocument, default: TrialDocument | None, confirmed: bool) -> Measured:
     if default is None:
-        return None
+        return []
     runs = [r for r in confirmation_runs(document, default.arguments) if r.output_tokens_per_s] if confirmed else []
-    return _mean(runs, "output_tokens_per_s") if runs else default.output_tokens_per_s
+    return runs or [default]
 
 
-def _gain(value: float | None, reference: float | None) -> float | None:
-    return None if value is None or not reference else 100 * (value / reference - 1)
+def _gain(document: StudyDocument, runs: Measured, reference: Measured) -> float | None:
+    score = aim_of_result(document).score
+    value, usual = _mean(runs, score.attribute), _mean(reference, score.attribute)
+    if not value or not usual:
+        return None
+    return 100 * ((1 - value / usual) if score.smaller_is_better else (value / usual - 1))
 
 
-def _mean(trials: Sequence[TrialDocument], name: str) -> float | None:
+def _mean(trials: Measured, name: str) -> float | None:
     values = [value for trial in trials if (value := getattr(trial, name)) is not None]
     return fmean(values) if values else None
 

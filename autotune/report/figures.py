@@ -46,6 +46,13 @@ def seconds(value: float | None) -> str:
     return f"{number(value * 1000)} ms" if abs(value) < 1 else f"{number(value)} s"
 
 
+def quantity(value: float | None, unit: str) -> str:
+    """A value with its unit; seconds as a latency."""
+    if value is None:
+        return MISSING
+    return seconds(value) if unit == "s" else f"{number(value)} {unit}"
+
+
 def limit(value: float) -> str:
     """The limit of an objective, without digits that nobody gave."""
     return f"{value:g} s" if value >= 1 else f"{value * 1000:g} ms"

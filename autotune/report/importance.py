@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.search.objective import aim_of_result
 from autotune.spec import ArgumentValue
 from autotune.store.result import Outcome, Role, StudyDocument, TrialDocument
 
@@ -46,7 +47,8 @@ def importances(document: StudyDocument) -> list[Importance]:
     trials = [t for t in document.trials if t.role is not Role.CONFIRMATION and t.outcome is Outcome.MEASURED]
     if len(trials) < LEAST_TRIALS:
         return []
-    ranks = _ranks([t.output_tokens_per_s or 0.0 for t in trials])
+    score = aim_of_result(document).score
+    ranks = _ranks([score.merit(t) for t in trials])
     found = []
     for name, default in _arguments(document):
         values = [_value(trial, name, default) for trial in trials]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
+from autotune.search.objective import Figure, aim_of_result
 from autotune.spec import ArgumentValue
-from autotune.store.result import BestDocument, Outcome, Role, StudyDocument, TrialDocument
+from autotune.store.result import Outcome, Role, StudyDocument, TrialDocument
 
 DEFAULT_LABEL = "vllm-default"
 """Label of vLLM without any flag; with the context fitted it begins so."""
@@ -23,30 +23,9 @@ class Standing(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
-class Yardstick:
-    """The figure by which a study compares configurations."""
-
-    title: str
-    unit: str
-    attribute: str
-
-    @property
-    def heading(self) -> str:
-        """``capacity, req/s``."""
-        return f"{self.title}, {self.unit}"
-
-    def of(self, figures: TrialDocument | BestDocument) -> float | None:
-        """The figure of one trial or of the best; None where the objective was missed."""
-        value: float | None = getattr(figures, self.attribute)
-        return value or None
-
-
-def yardstick(document: StudyDocument) -> Yardstick:
-    """Capacity in req/s, or output tokens per second where the load was fixed."""
-    if document.load:
-        return Yardstick("output", "tok/s", "output_tokens_per_s")
-    return Yardstick("capacity", "req/s", "capacity_rps")
+def yardstick(document: StudyDocument) -> Figure:
+    """The figure that people are shown of each trial: capacity in req/s, or what else the study seeks."""
+    return aim_of_result(document).shown
 
 
 def configuration_key(arguments: Mapping[str, ArgumentValue]) -> tuple[tuple[str, str], ...]:
@@ -85,7 +64,7 @@ def best_so_far(document: StudyDocument) -> TrialDocument | None:
         for t in document.trials
         if t.role is not Role.CONFIRMATION and t.outcome is Outcome.MEASURED and measure.of(t)
     ]
-    return max(held, key=lambda t: measure.of(t) or 0.0, default=None)
+    return max(held, key=measure.merit, default=None)
 
 
 def bare_default(document: StudyDocument) -> TrialDocument | None:

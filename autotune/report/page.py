@@ -15,6 +15,7 @@ from autotune.report._findings import (
     comparison_section,
     confirmation_section,
     explanation_section,
+    front_section,
     importance_section,
     verdict_box,
     winner_section,
@@ -50,6 +51,7 @@ def render_report(document: StudyDocument) -> str:
     document = StudyDocument.model_validate(redacted(document.model_dump(mode="json")))
     sections = [
         ("winner", "Start it", winner_section(document)),
+        ("front", "Front", front_section(document)),
         ("comparison", "Comparison", comparison_section(document)),
         ("confirmation", "Confirmation", confirmation_section(document)),
         ("limits", "Limits", explanation_section(document)),

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from autotune.base.units import parse_duration
 from autotune.report import figures
-from autotune.report.lookup import Standing, Yardstick, configuration_key, standings, yardstick
+from autotune.report.lookup import Standing, configuration_key, standings, yardstick
 from autotune.report.words import cause_words, configuration_words, flags_words
+from autotune.search.objective import Figure
 from autotune.store.result import Outcome, ProbeDocument, Role, StudyDocument, TrialDocument
 
 _KEPT_PERCENTILES = ("p50", "p90", "p99")
@@ -60,9 +61,9 @@ class HistoryPoint:
 
 @dataclass(frozen=True, slots=True)
 class CapacityHistory:
-    """Capacity (or output at a fixed load) by trial, and the best so far over baselines and search."""
+    """The study's figure (capacity, or what else it seeks) by trial, and the best so far over baselines and search."""
 
-    measure: Yardstick
+    measure: Figure
     points: tuple[HistoryPoint, ...]
     best_so_far: tuple[tuple[int, float], ...] = field(default=())
 
@@ -134,7 +135,7 @@ def capacity_history(document: StudyDocument) -> CapacityHistory:
     """Every trial in order of number."""
     points = []
     measure = yardstick(document)
-    best = 0.0
+    best: float | None = None
     line: list[tuple[int, float]] = []
     for trial in sorted(document.trials, key=lambda t: t.number):
         value = measure.of(trial) if trial.outcome is Outcome.MEASURED else None
@@ -143,15 +144,17 @@ def capacity_history(document: StudyDocument) -> CapacityHistory:
                 trial.number, value, trial.outcome, trial.role, trial.dominated, _history_words(trial, value, measure)
             )
         )
-        if value is not None and value > best and trial.role is not Role.CONFIRMATION:
+        if value is None or trial.role is Role.CONFIRMATION:
+            continue
+        if best is None or (value < best if measure.smaller_is_better else value > best):
             best = value
-            line.append((trial.number, best))
+            line.append((trial.number, value))
     if line and points[-1].number > line[-1][0]:
-        line.append((points[-1].number, best))
+        line.append((points[-1].number, line[-1][1]))
     return CapacityHistory(measure, tuple(points), tuple(line))
 
 
-def _history_words(trial: TrialDocument, value: float | None, measure: Yardstick) -> str:
+def _history_words(trial: TrialDocument, value: float | None, measure: Figure) -> str:
     head = f"trial {trial.number}, {configuration_words(trial)}: "
     if trial.outcome is not Outcome.MEASURED:
         return f"{head}{trial.outcome.value}, {cause_words(trial.reason)}"

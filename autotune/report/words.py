@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from autotune.engine.failure import Cause
 from autotune.report import figures
 from autotune.report.lookup import bare_default, best_so_far, default_trial
+from autotune.search.objective import aim_of_result
 from autotune.spec import ArgumentValue
 from autotune.store.result import BestDocument, Decision, Outcome, ProbeDocument, StudyDocument, TrialDocument
 
@@ -33,6 +34,12 @@ def load_words(document: StudyDocument) -> str:
     if load.get("rate") is not None:
         return f"{figures.rate(float(load['rate']))} offered"
     return "the highest rate at which the objective holds"
+
+
+def front_load(document: StudyDocument) -> str:
+    """Where the latencies of a front were taken: the light load, or the fixed one."""
+    light = next((point.light_rps for point in document.front), None)
+    return f"at {load_words(document)}" if light is None else f"at {figures.rate(light)} (a light load)"
 
 
 def flags_words(arguments: Mapping[str, ArgumentValue]) -> str:
@@ -67,12 +74,13 @@ def verdict_title(document: StudyDocument) -> str:
 
 
 def gain_words(document: StudyDocument) -> str:
-    """``+39.5 % (95 % interval +32.4 to +44.9 %)``; empty when no gain was established."""
+    """``+39.5 % (95 % interval +32.4 to +44.9 %)``, and of what where less is better; empty without a gain."""
     verdict = document.verdict
     if verdict.gain_percent is None:
         return ""
     bounds = figures.interval(verdict.interval_95, "%", signed=True)
-    return figures.percent(verdict.gain_percent, signed=True) + (f" (95 % interval {bounds})" if bounds else "")
+    change = aim_of_result(document).score.change_words + figures.percent(verdict.gain_percent, signed=True)
+    return change + (f" (95 % interval {bounds})" if bounds else "")
 
 
 def default_words(document: StudyDocument) -> str:
@@ -85,13 +93,21 @@ def default_words(document: StudyDocument) -> str:
 
 
 def carried_words(document: StudyDocument, best: TrialDocument | BestDocument) -> str:
-    """``1.49 req/s (149 tok/s out)``, or ``149 tok/s out at 5 requests at once``; empty when nothing was carried."""
+    """``1.49 req/s (149 tok/s out)``, or ``149 tok/s out at 5 requests at once``; empty when nothing was carried.
+
+    With it come the figures that the study seeks beside the throughput.
+    """
     if not best.output_tokens_per_s:
         return ""
     tokens = f"{figures.tokens_per_second(best.output_tokens_per_s)} out"
-    if document.load:
-        return f"{tokens} at {load_words(document)}"
-    return f"{figures.rate(best.capacity_rps)} ({tokens})"
+    carried = (
+        f"{tokens} at {load_words(document)}" if document.load else f"{figures.rate(best.capacity_rps)} ({tokens})"
+    )
+    sought = [
+        f"{figure.title} {figures.quantity(figure.of(best), figure.unit)}"
+        for figure in aim_of_result(document).beside_output
+    ]
+    return ", ".join([carried, *sought])
 
 
 def verdict_sentence(document: StudyDocument) -> str:

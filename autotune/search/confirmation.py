@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from autotune.search.baselines import DEFAULT_LABEL, FITTED_LABEL
-from autotune.search.record import objective_value
+from autotune.search.objective import OUTPUT, Figure
 from autotune.spec import Arguments
 from autotune.store.result import Outcome, Role, TrialDocument
 
@@ -30,8 +30,8 @@ class Finalist:
 
     label: str
     arguments: Arguments
-    search_score: float
-    """Output tok/s at the SLO as the search saw it."""
+    search_merit: float
+    """Merit of its figure as the search saw it."""
 
     @property
     def key(self) -> str:
@@ -50,16 +50,16 @@ def reference_trial(trials: Iterable[TrialDocument]) -> TrialDocument | None:
     return baselines.get(DEFAULT_LABEL) or baselines.get(FITTED_LABEL)
 
 
-def choose_finalists(trials: Iterable[TrialDocument]) -> list[Finalist]:
+def choose_finalists(trials: Iterable[TrialDocument], score: Figure = OUTPUT) -> list[Finalist]:
     """The reference first, then at most two challengers that came close to it or above it."""
     documents = list(trials)
     reference = reference_trial(documents)
-    floor = WORTH_CONFIRMING * objective_value(reference) if reference is not None else 0.0
+    floor = WORTH_CONFIRMING * score.merit(reference) if reference is not None else 0.0
     seen = {configuration_key(reference.arguments)} if reference is not None else set()
     challengers: list[TrialDocument] = []
     candidates = [d for d in documents if d.outcome is Outcome.MEASURED and d.role is not Role.CONFIRMATION]
-    for document in sorted(candidates, key=lambda d: (-objective_value(d), len(d.arguments))):
-        value = objective_value(document)
+    for document in sorted(candidates, key=lambda d: (-score.merit(d), len(d.arguments))):
+        value = score.merit(document)
         if (
             value > 0
             and value >= floor
@@ -69,7 +69,7 @@ def choose_finalists(trials: Iterable[TrialDocument]) -> list[Finalist]:
             seen.add(configuration_key(document.arguments))
             challengers.append(document)
     chosen = ([reference] if reference is not None else []) + challengers[:MAX_CHALLENGERS]
-    return [Finalist(d.label, d.arguments, objective_value(d)) for d in chosen]
+    return [Finalist(d.label, d.arguments, score.merit(d)) for d in chosen]
 
 
 def confirmation_rounds(finalists: int) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import reduce
 
 from autotune.search.context import StudyContext
+from autotune.search.objective import aim_of, front
 from autotune.store.result import EngineDocument, Role, StudyDocument, Timings, TrialDocument
 
 
@@ -41,6 +42,7 @@ def build_document(context: StudyContext, documents: Mapping[int, TrialDocument]
         definition=spec.model_dump(mode="json"),
         space=context.space.describe(),
         trials=trials,
+        front=front(trials, aim_of(spec)),
         baselines=[t.number for t in trials if t.role is Role.BASELINE],
         time=reduce(Timings.__add__, (t.timings for t in trials), Timings()),
         storage=context.storage,

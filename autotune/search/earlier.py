@@ -16,7 +16,7 @@ from autotune.engine.api import EngineKind
 from autotune.search.context import StudyContext
 from autotune.search.engines import EngineSelection
 from autotune.space import ChoiceParameter, SearchSpace
-from autotune.spec import Arguments, Workload
+from autotune.spec import Arguments, Objective, Workload
 from autotune.store import Circumstances, MeasuredConfiguration, MeasuredConfigurations, configuration_fingerprint
 from autotune.store.result import Outcome, Role, Timings, TrialDocument
 
@@ -52,7 +52,11 @@ class EarlierStudies:
             trial = _trial_of(one)
             if trial is None or not (
                 trial.outcome is Outcome.INFEASIBLE
-                or (_is_as_precise(trial, effort) and self._was_as_fast(one.study, reference))
+                or (
+                    _is_as_precise(trial, effort)
+                    and self._was_as_fast(one.study, reference)
+                    and _was_as_lightly_loaded(trial, reference)
+                )
             ):
                 continue
             source = f"trial {one.trial_number} of study '{one.study}', {one.recorded_at:%Y-%m-%d}"
@@ -154,7 +158,17 @@ def circumstances_of(context: StudyContext, selection: EngineSelection) -> Circu
         workload=spec.workload,
         slo=spec.slo,
         load=spec.load,
+        aim=_sought(context),
     )
+
+
+def _sought(context: StudyContext) -> str:
+    """What decides which figures are taken beside those of a capacity or of a fixed load; empty where nothing does."""
+    spec = context.spec
+    if spec.objective is Objective.implied_by(spec.load):
+        return ""
+    price = spec.price_per_hour or context.gpu.price_per_hour
+    return f"{spec.objective} of {spec.slo.targets[0].key} at {price} USD/h"
 
 
 def _in_space(space: SearchSpace, arguments: Arguments) -> Arguments | None:
@@ -192,3 +206,8 @@ def _is_as_precise(trial: TrialDocument, effort: float) -> bool:
         and trial.effort is not None
         and trial.effort >= effort
     )
+
+
+def _was_as_lightly_loaded(trial: TrialDocument, reference: TrialDocument | None) -> bool:
+    """Latencies of a front can only be compared at the same light load; other trials have none."""
+    return trial.light_rps == (None if reference is None else reference.light_rps)

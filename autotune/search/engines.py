@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotune.base.clock import WallClock
-from autotune.base.errors import EnvironmentProblemError
+from autotune.base.errors import EnvironmentProblemError, UsageError
 from autotune.catalog import Gpu, identify_gpu
 from autotune.engine import SimulatedEngine, VllmEngine, VllmInstallation, detect_vllm
-from autotune.spec import EngineChoice
-from autotune.telemetry import GpuInfo, nvml_problem
+from autotune.spec import EngineChoice, Objective, StudySpec
+from autotune.telemetry import DeviceError, GpuInfo, NvmlDevice, nvml_problem
 from autotune.telemetry import list_gpus as list_devices
 
 
@@ -90,6 +90,40 @@ def select_engine(
     scale = time_scale or simulation_scale(expected_tokens_per_s, shortest_time_s)
     why = f"no {gpu.title} with a vLLM here" if choice is EngineChoice.AUTO else "as asked"
     return EngineSelection(SimulatedEngine(gpu, clock=WallClock(scale), seed=seed, study=study), None, scale, why)
+
+
+def check_objective(spec: StudySpec, gpu: Gpu, selection: EngineSelection) -> None:
+    """Whether what the study seeks can be told here.
+
+    Raises:
+        UsageError: a cost without a price, or energy on the simulated engine.
+        EnvironmentProblemError: energy on a machine that does not report its power.
+    """
+    if spec.objective is Objective.COST and spec.price_per_hour is None and gpu.price_per_hour is None:
+        raise UsageError(f"objective cost: the catalogue has no price of {gpu.name}.", "Add one, e.g. --price 2.50/h.")
+    if spec.objective is not Objective.ENERGY:
+        return
+    if isinstance(selection.engine, SimulatedEngine):
+        raise UsageError(
+            "objective energy: the simulated engine draws no power.",
+            "Run it on a GPU with vLLM (--engine vllm), or seek the capacity or the cost.",
+        )
+    if selection.device is None or gpu_power(selection.device) is None:
+        raise EnvironmentProblemError(
+            f"objective energy: {gpu.title} does not report its power here.", "Seek the capacity or the cost."
+        )
+
+
+def gpu_power(device: GpuInfo) -> float | None:
+    """What a GPU draws now, W; None where it does not say (a MIG instance, an old driver)."""
+    watched = NvmlDevice(device.uuid or device.index)
+    try:
+        watched.open()
+        return watched.sample().get("power_w")
+    except DeviceError:
+        return None
+    finally:
+        watched.close()
 
 
 def simulation_scale(expected_tokens_per_s: float, shortest_time_s: float) -> float:

@@ -1,8 +1,8 @@
 """The Optuna side of a study: ask, tell, and what optuna-dashboard shows.
 
-One objective: output tok/s at the SLO, 0 where it never holds. Two constraints on every finished trial,
-always in this order: ``slo`` (log of the worst ratio of a percentile to its limit, clipped to [-2, 2]) and
-``memory`` (+1 where the configuration cannot run, else -1).
+The values are those of the study's aim: by default one, output tok/s at the SLO, 0 where it never holds. Two
+constraints on every finished trial, always in this order: ``slo`` (log of the worst ratio of a percentile to its
+limit, clipped to [-2, 2]) and ``memory`` (+1 where the configuration cannot run, else -1).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from optuna.storages import InMemoryStorage, RDBStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from autotune.base.errors import EnvironmentProblemError
+from autotune.search.objective import CAPACITY_AIM, Aim
 from autotune.spec import Arguments
 from autotune.store.result import Outcome, Role, TrialDocument
 
-OBJECTIVE_NAME = "output tok/s at the SLO"
 SLO_CLIP = 2.0
 IN_MEMORY = "memory:"
 """A storage that is gone with the process."""
@@ -53,11 +53,6 @@ def trial_constraints(document: TrialDocument) -> dict[str, float]:
     return {"slo": max(-SLO_CLIP, min(SLO_CLIP, margin)), "memory": -1.0}
 
 
-def objective_value(document: TrialDocument) -> float:
-    """What the sampler maximises: output tok/s at the SLO, 0 where it never holds."""
-    return document.output_tokens_per_s or 0.0
-
-
 def _patiently(action: Callable[[], _Result]) -> _Result:
     """Run a storage action; wait while another program holds the database, so that no result is lost."""
     deadline = time.monotonic() + _LOCK_PATIENCE_S
@@ -77,24 +72,32 @@ class OptunaRecord:
     and resumed proposes what an undisturbed one would have proposed.
     """
 
-    def __init__(self, url: str, name: str, make_sampler: Callable[[int], BaseSampler], artifacts: Path) -> None:
+    def __init__(
+        self, url: str, name: str, make_sampler: Callable[[int], BaseSampler], artifacts: Path, aim: Aim = CAPACITY_AIM
+    ) -> None:
         self._make_sampler = make_sampler
+        self._aim = aim
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         connect = {"timeout": 60, "factory": _Connection} if url.startswith("sqlite") else {}
         try:
             engine = {"connect_args": connect}
             storage = InMemoryStorage() if url == IN_MEMORY else RDBStorage(url, engine_kwargs=engine)
             self._study = optuna.create_study(
-                storage=storage, study_name=name, sampler=make_sampler(0), direction="maximize", load_if_exists=True
+                storage=storage,
+                study_name=name,
+                sampler=make_sampler(0),
+                directions=[figure.direction for figure in aim.told],
+                load_if_exists=True,
             )
         except Exception as error:
             reason = str(error).splitlines()[0][:160]
             raise EnvironmentProblemError(
                 f"storage {url}: cannot be opened ({reason}).", "Check the URL and the rights on its folder."
             ) from error
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            self._study.set_metric_names([OBJECTIVE_NAME])
+        if self._study.metric_names is None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+                self._study.set_metric_names(aim.metric_names)
         artifacts.mkdir(parents=True, exist_ok=True)
         self._artifacts = FileSystemArtifactStore(artifacts)
 
@@ -138,7 +141,7 @@ class OptunaRecord:
         _patiently(
             lambda: storage.set_trial_system_attr(trial._trial_id, _DASHBOARD_CONSTRAINTS, list(constraints.values()))
         )
-        _patiently(lambda: self._study.tell(trial, objective_value(document)))
+        _patiently(lambda: self._study.tell(trial, [figure.told(document) for figure in self._aim.told]))
 
     def stale(self) -> list[FrozenTrial]:
         """Trials that a killed run left running."""
@@ -207,6 +210,11 @@ def trial_attributes(document: TrialDocument) -> dict[str, Any]:
         "p99_latency_s",
         "p99_ttft_s",
         "p99_tpot_s",
+        "target_latency_s",
+        "light_rps",
+        "power",
+        "cost_per_million_tokens",
+        "energy_per_token_j",
         "slo_margin",
     ):
         value = getattr(document, name)

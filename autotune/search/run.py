@@ -15,12 +15,13 @@ from autotune.base.errors import EnvironmentProblemError
 from autotune.catalog import Gpu, ModelShape, load_gpu, load_model
 from autotune.search.context import StudyContext
 from autotune.search.earlier import EarlierStudies, circumstances_of
-from autotune.search.engines import EngineSelection, detect_gpu_name, select_engine
+from autotune.search.engines import EngineSelection, check_objective, detect_gpu_name, select_engine
 from autotune.search.events import StudyObserver
 from autotune.search.feasibility import Judge
 from autotune.search.folder import StudyFolder
 from autotune.search.identity import refuse_changes, study_identity
 from autotune.search.keeper import DashboardPages, Keeper
+from autotune.search.objective import aim_of
 from autotune.search.planning import PREDICTED_CONFIGURATIONS, PREDICTED_PROPOSALS, PlanRequest, leaders
 from autotune.search.prediction import expected_tokens_per_s, predicted_rate, shortest_time_s
 from autotune.search.record import OptunaRecord
@@ -80,6 +81,7 @@ def prepare_study(spec: StudySpec, options: SearchOptions) -> PreparedStudy:
         expected_tokens_per_s=expected_tokens_per_s(gpu, model, spec),
         shortest_time_s=shortest_time_s(gpu, model, spec),
     )
+    check_objective(spec, gpu, selection)
     engine = selection.engine
     space = build_space(
         gpu,
@@ -149,6 +151,7 @@ def run_prepared(prepared: PreparedStudy, observer: StudyObserver, pages: Dashbo
             prepared.spec.name,
             sampler_factory(prepared.spec.sampler, prepared.spec.seed),
             prepared.artifacts,
+            aim_of(prepared.spec),
         )
         stored = record.attribute(_IDENTITY)
         if stored is not None:
@@ -223,6 +226,7 @@ def describe_plan(prepared: PreparedStudy) -> dict[str, object]:
         "model": spec.model,
         "workload": {"input": str(spec.workload.input_tokens), "output": str(spec.workload.output_tokens)},
         "slo": spec.slo.to_mapping(),
+        "objective": spec.objective.value,
         "load": "search for capacity" if spec.load is None else str(spec.load),
         "space": context.space.describe(),
         "configurations": context.space.size(),

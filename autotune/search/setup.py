@@ -59,6 +59,8 @@ def trial_setup(context: StudyContext, selection: EngineSelection, keep: Keeping
         workload=context.spec.workload,
         slo=context.spec.slo,
         load=context.spec.load,
+        objective=context.spec.objective,
+        price_per_hour=context.spec.price_per_hour or context.gpu.price_per_hour,
         seed=context.spec.seed,
         make_generator=make_generator,
         make_devices=lambda running: engine_devices(running, selection),

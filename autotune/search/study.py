@@ -37,17 +37,15 @@ from autotune.search.earlier import EarlierStudies, without_launch
 from autotune.search.events import StudyObserver, StudyPlan, TrialStarted
 from autotune.search.executor import TrialExecutor
 from autotune.search.faults import MAX_RETRIES, FaultRules
-from autotune.search.record import OptunaRecord, objective_value, seed_attributes
+from autotune.search.guess import guess_rate
+from autotune.search.objective import Aim, aim_of
+from autotune.search.record import OptunaRecord, seed_attributes
 from autotune.search.verdict import conclude, deserves_another_round
 from autotune.space import to_argv
 from autotune.spec import Arguments
 from autotune.store.result import Decision, Outcome, Role, StudyDocument, TrialDocument
 from autotune.trial.order import TrialOrder
 
-REPEAT_UNCERTAINTY, NEIGHBOUR_UNCERTAINTY, MODEL_UNCERTAINTY = 1.5, 2.0, 3.0
-"""Factors by which a capacity may differ from an earlier figure of the same configuration, from that of the best
-one so far, and from what the models of speed say. Wide even for a repeat: a narrow prior would lean every repeat
-towards the first figure and hide both the noise and the winner's curse."""
 BRIEF = 0.5
 """Effort of proposals, modes and single rounds of the confirmation, relative to the default's first measurement."""
 IDLE_PROPOSALS_THAT_STOP = 25
@@ -71,11 +69,13 @@ class StudyRun:
     """Keeps a finished trial beyond its folder and Optuna."""
     earlier: EarlierStudies | None = None
     """What other studies measured; None where they are not to be asked."""
+    aim: Aim = field(init=False)
     budget: BudgetKeeper = field(init=False)
     documents: dict[int, TrialDocument] = field(init=False)
     _faults: FaultRules = field(default_factory=FaultRules)
 
     def __post_init__(self) -> None:
+        self.aim = aim_of(self.context.spec)
         self.budget = BudgetKeeper(self.context.spec.budget, self._default_time_s())
         self.documents = self.context.folder.read_trials()
 
@@ -187,11 +187,11 @@ class StudyRun:
             self.observer.notice("The sampler proposes nothing new: the search ends early.")
 
     async def _confirm(self) -> None:
-        finalists = choose_finalists(self.documents.values())
+        finalists = choose_finalists(self.documents.values(), self.aim.score)
         rounds = confirmation_rounds(len(finalists))
         for block in range(rounds):
             await self._confirm_round(finalists, block)
-        if deserves_another_round([d for d in self.documents.values() if d.block != rounds]):
+        if deserves_another_round([d for d in self.documents.values() if d.block != rounds], self.aim):
             await self._confirm_round(finalists, rounds)
 
     async def _confirm_round(self, finalists: Sequence[Finalist], block: int) -> None:
@@ -295,8 +295,9 @@ class StudyRun:
                 eta_seconds=self.budget.eta(self._proposals(), self._confirmations_left()),
             )
         )
-        guess, uncertainty = self._guess_rate(arguments, best)
+        guess, uncertainty = guess_rate(arguments, self.documents.values(), best, self.context.predicted_rate)
         quoted = role is Role.CONFIRMATION or label in (DEFAULT_LABEL, FITTED_LABEL)
+        may_be_dropped = self.aim.ranks_by_capacity and not quoted
         order = TrialOrder(
             number=number,
             role=role,
@@ -304,29 +305,17 @@ class StudyRun:
             folder=self.context.folder.trial(number),
             label=label,
             block=block,
-            incumbent_rate=best.capacity_rps if best is not None and not quoted else None,
-            must_resolve=quoted,
+            incumbent_rate=best.capacity_rps if best is not None and may_be_dropped else None,
+            must_resolve=not may_be_dropped,
             effort=1.0 if role is Role.BASELINE and quoted else BRIEF,
             guess_rate=guess,
             guess_uncertainty=uncertainty,
+            light_rate=next((d.light_rps for d in self.documents.values() if d.light_rps is not None), None),
         )
         started = time.monotonic()
         document = await self.executor.run(order)
         self.budget.note_duration(time.monotonic() - started)
         return document
-
-    def _guess_rate(self, arguments: Arguments, best: TrialDocument | None) -> tuple[float | None, float]:
-        """Where the capacity search starts, and by which factor that may be wrong.
-
-        An earlier figure of this configuration, else that of the best, else what the models of speed say.
-        """
-        key = configuration_key(arguments)
-        for document in self.documents.values():
-            if configuration_key(document.arguments) == key and document.capacity_rps and not document.dominated:
-                return document.capacity_rps, REPEAT_UNCERTAINTY
-        if best is not None and best.capacity_rps:
-            return best.capacity_rps, NEIGHBOUR_UNCERTAINTY
-        return self.context.predicted_rate(arguments), MODEL_UNCERTAINTY
 
     def _settle(self, trial: Trial, document: TrialDocument) -> None:
         """Put a trial's result on disk, then into Optuna, then into result.json; judge the faults."""
@@ -370,8 +359,8 @@ class StudyRun:
         measured = [
             d for d in self.documents.values() if d.outcome is Outcome.MEASURED and d.role is not Role.CONFIRMATION
         ]
-        best = max(measured, key=objective_value, default=None)
-        return best if best is not None and objective_value(best) > 0 else None
+        best = max(measured, key=self.aim.score.merit, default=None)
+        return best if best is not None and self.aim.score.merit(best) > 0 else None
 
     def _save(self) -> StudyDocument:
         document = build_document(self.context, self.documents)
@@ -381,7 +370,7 @@ class StudyRun:
 
     def _conclude(self) -> StudyDocument:
         document = build_document(self.context, self.documents)
-        conclusion = conclude(document.trials)
+        conclusion = conclude(document.trials, self.aim)
         document = document.model_copy(
             update={
                 "verdict": conclusion.verdict,

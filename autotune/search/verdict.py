@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.search.confirmation import Finalist, choose_finalists, reference_trial
-from autotune.search.record import objective_value
+from autotune.search.objective import CAPACITY_AIM, Aim, Figure, front
 from autotune.stats.compare import Choice, Gain, choose, noise_within_rounds, winners_curse
 from autotune.store.result import BestDocument, Decision, Outcome, Role, TrialDocument, VerdictDocument
 
@@ -24,30 +24,43 @@ class Conclusion:
     best: BestDocument | None
 
 
-def conclude(trials: Sequence[TrialDocument]) -> Conclusion:
+def conclude(trials: Sequence[TrialDocument], aim: Aim = CAPACITY_AIM) -> Conclusion:
     """Judge the confirmed finalists against the default.
 
     The configuration with the fewest flags among those that are within the noise of the best wins; a gain
     counts only when its 95 % interval lies above zero. A finalist that missed the objective in any round of
-    its confirmation is out.
+    its confirmation is out. A front has no winner; its knee is judged.
     """
-    finalists = choose_finalists(trials)
+    conclusion = _judge(trials, aim.score)
+    points = len(front(trials, aim))
+    if points == 0:
+        return conclusion
+    number = f"{points} configurations form" if points > 1 else "one configuration forms"
+    text = (
+        f"No single winner: {number} the front of {' and '.join(figure.title for figure in aim.told)}; best.yaml has"
+        f" the knee, the most {aim.score.title} ({aim.score.unit}) that was confirmed. {conclusion.verdict.text}"
+    )
+    return Conclusion(conclusion.verdict.model_copy(update={"text": text}), conclusion.best)
+
+
+def _judge(trials: Sequence[TrialDocument], score: Figure) -> Conclusion:
+    finalists = choose_finalists(trials, score)
     repeats = {f.key: _confirmations(trials, f.arguments) for f in finalists}
-    held = [f for f in finalists if all(objective_value(d) > 0 for d in repeats[f.key])]
+    held = [f for f in finalists if all(score.merit(d) > 0 for d in repeats[f.key])]
     if not held:
         return Conclusion(_nothing_feasible(trials), None)
     requests = sum(d.requests for runs in repeats.values() for d in runs)
     reference = reference_trial(trials)
     default = next((f for f in held if reference is not None and f.arguments == reference.arguments), None)
     if default is None:
-        return _without_default(trials, held, repeats, requests)
-    measured = {f.key: [objective_value(d) for d in repeats[f.key]] or [f.search_score] for f in held}
+        return _without_default(trials, held, repeats, requests, score)
+    measured = {f.key: [score.merit(d) for d in repeats[f.key]] or [f.search_merit] for f in held}
     noise = noise_within_rounds(measured)
     choice = choose(measured, baseline=default.key, flags={f.key: len(f.arguments) for f in held}, noise=noise)
     winner = next(f for f in held if f.key == choice.winner)
     best = _best(trials, winner.arguments, repeats[winner.key])
     usual = _best(trials, default.arguments, repeats[default.key])
-    gain = choice.gain if len(held) > 1 else None
+    gain = _of_figure(choice.gain, score) if len(held) > 1 else None
     bounded = gain is not None and math.isfinite(gain.high)
     return Conclusion(
         VerdictDocument(
@@ -55,9 +68,9 @@ def conclude(trials: Sequence[TrialDocument]) -> Conclusion:
             gain_percent=gain.percent if gain is not None else None,
             interval_95=(gain.low, gain.high) if gain is not None and bounded else None,
             requests=requests,
-            text=_sentence(choice, gain if bounded else None, default.label, requests),
+            text=_sentence(choice, gain if bounded else None, default.label, requests, score),
             noise_percent=None if noise is None else 100 * math.expm1(noise.deviation),
-            winners_curse_percent=_curse(winner, best) if choice.is_gain else None,
+            winners_curse_percent=_curse(winner, best, score) if choice.is_gain else None,
             default_capacity_rps=usual.capacity_rps,
             best_capacity_rps=best.capacity_rps,
         ),
@@ -65,21 +78,27 @@ def conclude(trials: Sequence[TrialDocument]) -> Conclusion:
     )
 
 
-def deserves_another_round(trials: Sequence[TrialDocument]) -> bool:
+def deserves_another_round(trials: Sequence[TrialDocument], aim: Aim = CAPACITY_AIM) -> bool:
     """Whether a gain that would be worth having is not told from none yet, so that one more round may tell.
 
     Each look claims a gain that is none with a probability of at most 2.5 % (the upper half of a 95 % interval), so two
     looks do with at most 5 %.
     """
-    verdict = conclude(trials).verdict
+    verdict = conclude(trials, aim).verdict
     undecided = verdict.decision is Decision.KEEP_DEFAULT and verdict.interval_95 is not None
     return undecided and (verdict.gain_percent or 0.0) >= WORTH_ANOTHER_ROUND_PERCENT
 
 
-def _sentence(choice: Choice, gain: Gain | None, default: str, requests: int) -> str:
+def _of_figure(gain: Gain, score: Figure) -> Gain:
+    """A gain in merit as one in the figure itself."""
+    percent, low, high = (score.improvement(value) for value in (gain.percent, gain.low, gain.high))
+    return Gain(percent, low, high, gain.repeats)
+
+
+def _sentence(choice: Choice, gain: Gain | None, default: str, requests: int, score: Figure) -> str:
     if gain is None:
         return f"Keep {default}: nothing that was tried came near it."
-    interval = f"{gain.percent:+.1f} %, 95 % interval {gain.low:+.1f} to {gain.high:+.1f} %"
+    interval = f"{score.change_words}{gain.percent:+.1f} %, 95 % interval {gain.low:+.1f} to {gain.high:+.1f} %"
     if choice.is_gain:
         return f"{interval}, against {default}; confirmed on fresh engines with {requests} requests."
     return f"Keep {default}: the best challenger's gain ({interval}) is not above the noise."
@@ -90,31 +109,31 @@ def _without_default(
     held: Sequence[Finalist],
     repeats: Mapping[str, Sequence[TrialDocument]],
     requests: int,
+    score: Figure,
 ) -> Conclusion:
     """The default does not run or does not hold the objective: the best configuration that does is the answer."""
 
-    def score(finalist: Finalist) -> float:
-        scores = [objective_value(d) for d in repeats[finalist.key]]
-        return statistics.fmean(scores) if scores else finalist.search_score
+    def merit(finalist: Finalist) -> float:
+        merits = [score.merit(d) for d in repeats[finalist.key]]
+        return statistics.fmean(merits) if merits else finalist.search_merit
 
-    winner = max(held, key=score)
+    winner = max(held, key=merit)
     best = _best(trials, winner.arguments, repeats[winner.key])
     return Conclusion(
         VerdictDocument(
             decision=Decision.TUNED,
             requests=requests,
             text=f"vLLM's defaults do not hold the objective here; this configuration does ({requests} requests).",
-            winners_curse_percent=_curse(winner, best),
+            winners_curse_percent=_curse(winner, best, score),
             best_capacity_rps=best.capacity_rps,
         ),
         best,
     )
 
 
-def _curse(winner: Finalist, best: BestDocument) -> float | None:
-    if not best.confirmed or not best.output_tokens_per_s:
-        return None
-    return winners_curse(winner.search_score, best.output_tokens_per_s)
+def _curse(winner: Finalist, best: BestDocument, score: Figure) -> float | None:
+    confirmed = score.merit(best)
+    return winners_curse(winner.search_merit, confirmed) if best.confirmed and confirmed else None
 
 
 def _nothing_feasible(trials: Iterable[TrialDocument]) -> VerdictDocument:
@@ -155,6 +174,11 @@ def _best(trials: Sequence[TrialDocument], arguments: object, runs: Sequence[Tri
         p99_latency_s=mean("p99_latency_s"),
         p99_ttft_s=mean("p99_ttft_s"),
         p99_tpot_s=mean("p99_tpot_s"),
+        target_latency_s=mean("target_latency_s"),
+        light_rps=mean("light_rps"),
+        power=mean("power"),
+        cost_per_million_tokens=mean("cost_per_million_tokens"),
+        energy_per_token_j=mean("energy_per_token_j"),
         requests=sum(d.requests for d in source),
         confirmed=bool(runs),
     )

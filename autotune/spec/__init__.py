@@ -3,6 +3,7 @@
 from autotune.spec.argument import Arguments, ArgumentValue
 from autotune.spec.length import LengthKind, LengthSpec
 from autotune.spec.load import LoadLevel, Loop
+from autotune.spec.objective import Objective
 from autotune.spec.slo import Metric, Slo, SloTarget
 from autotune.spec.study import Budget, EngineChoice, SamplerChoice, StudySpec
 from autotune.spec.workload import DatasetSpec, Endpoint, Ramp, SharedPrefix, Workload
@@ -19,6 +20,7 @@ __all__ = [
     "LoadLevel",
     "Loop",
     "Metric",
+    "Objective",
     "Ramp",
     "SamplerChoice",
     "SharedPrefix",

@@ -18,6 +18,7 @@ from autotune.base.yaml_text import read_yaml_mapping
 from autotune.spec._model import Spec
 from autotune.spec.argument import ArgumentValue
 from autotune.spec.load import LoadLevel
+from autotune.spec.objective import Objective
 from autotune.spec.slo import Slo
 from autotune.spec.workload import Workload
 
@@ -58,6 +59,9 @@ class StudySpec(Spec):
     workload: Workload
     slo: Slo
     load: LoadLevel | None = None
+    objective: Objective = Objective.CAPACITY
+    price_per_hour: float | None = Field(default=None, gt=0)
+    """US dollars an hour of the GPU; None: the catalogue's."""
     engine: EngineChoice = EngineChoice.AUTO
     arguments: dict[str, ArgumentValue] = Field(default_factory=dict)
     space: dict[str, Any] = Field(default_factory=dict)
@@ -67,6 +71,13 @@ class StudySpec(Spec):
     allow_lossy: bool = False
     reuse: bool = True
     """Whether earlier studies in the same database are asked for what they measured and learned."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _implied_objective(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and values.get("objective") is None:
+            return {**values, "objective": Objective.implied_by(values.get("load"))}
+        return values
 
     @field_validator("arguments", "space", mode="before")
     @classmethod
@@ -82,9 +93,20 @@ class StudySpec(Spec):
             raise ValueError(f"{', '.join(both)}: fixed under 'arguments' and varied under 'space'")
         return self
 
+    @model_validator(mode="after")
+    def _objective_and_load(self) -> StudySpec:
+        self.objective.check_load(self.load)
+        return self
+
     def measured_identity(self) -> dict[str, Any]:
-        """What must not change when a study is resumed: everything that a figure depends on."""
-        return self.model_dump(mode="json", exclude={"name", "budget", "sampler", "engine", "reuse"})
+        """What must not change when a study is resumed: everything that a figure depends on.
+
+        An objective that goes without saying is left out, as it is in studies from before there were others.
+        """
+        hidden = {"name", "budget", "sampler", "engine", "reuse"}
+        hidden |= {"objective"} if self.objective is Objective.implied_by(self.load) else set()
+        hidden |= {"price_per_hour"} if self.objective is not Objective.COST else set()
+        return self.model_dump(mode="json", exclude=hidden)
 
     def fingerprint(self) -> str:
         """Short hash of :meth:`measured_identity`."""
@@ -93,8 +115,8 @@ class StudySpec(Spec):
 
 
 _KEYS = {
-    "name", "gpu", "model", "workload", "slo", "load", "engine", "arguments", "space", "budget", "sampler", "seed",
-    "allow_lossy", "reuse",
+    "name", "gpu", "model", "workload", "slo", "load", "objective", "price", "engine", "arguments", "space", "budget",
+    "sampler", "seed", "allow_lossy", "reuse",
 }  # fmt: skip
 
 

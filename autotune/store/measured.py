@@ -24,8 +24,8 @@ from autotune.store.records import Circumstances, MeasuredConfiguration
 
 _MEASURED = "measured"
 _INFEASIBLE = "infeasible"
-_LOAD = "load"
-"""Key of the fixed load in a row's document: the table has no column for it."""
+_LOAD, _AIM = "load", "aim"
+"""Keys of circumstances in a row's document: the table has no columns for them."""
 
 
 def configuration_fingerprint(circumstances: Circumstances, arguments: Arguments) -> str:
@@ -44,6 +44,8 @@ def configuration_fingerprint(circumstances: Circumstances, arguments: Arguments
     }
     if circumstances.load is not None:
         document["load"] = _spec_json(circumstances.load)
+    if circumstances.aim:
+        document["aim"] = circumstances.aim
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
@@ -174,6 +176,7 @@ def _first_of_each(found: Iterable[SimilarConfiguration], limit: int) -> Iterato
 def _row(measured: MeasuredConfiguration) -> MeasuredRow:
     c = measured.circumstances
     load = {} if c.load is None else {_LOAD: _spec_json(c.load)}
+    aim = {_AIM: c.aim} if c.aim else {}
     return MeasuredRow(
         fingerprint=configuration_fingerprint(c, measured.arguments),
         gpu=c.gpu,
@@ -191,7 +194,7 @@ def _row(measured: MeasuredConfiguration) -> MeasuredRow:
         capacity_rps=measured.capacity_rps,
         output_tokens_per_s=measured.output_tokens_per_s,
         requests=measured.requests,
-        document=as_json({**measured.document, **load}),
+        document=as_json({**measured.document, **load, **aim}),
         study=measured.study,
         trial_number=measured.trial_number,
         recorded_at=measured.recorded_at,
@@ -219,6 +222,7 @@ def _record(row: MeasuredRow) -> MeasuredConfiguration:
             workload=Workload.model_validate(row.workload),
             slo=Slo.model_validate(row.slo),
             load=None if load is None else LoadLevel.model_validate(load),
+            aim=str(row.document.get(_AIM, "")),
         ),
         arguments=cast("dict[str, bool | int | float | str]", row.arguments),
         outcome=row.outcome,
@@ -228,6 +232,6 @@ def _record(row: MeasuredRow) -> MeasuredConfiguration:
         capacity_rps=row.capacity_rps,
         output_tokens_per_s=row.output_tokens_per_s,
         requests=row.requests,
-        document={key: value for key, value in row.document.items() if key != _LOAD},
+        document={key: value for key, value in row.document.items() if key not in (_LOAD, _AIM)},
         recorded_at=as_utc(row.recorded_at),
     )

@@ -105,6 +105,7 @@ class Circumstances:
     ``model_revision`` is a commit or a digest of the weights' files, empty when unknown; ``model_family`` is the
     architecture. ``driver`` is empty on engines without a GPU, except that on a CPU it names the host; on the
     simulated engine ``engine_version`` must name the version of its physics. ``load`` None: the capacity was sought.
+    ``aim`` says what else decided which figures were taken, empty for capacity and throughput.
     """
 
     gpu: str
@@ -117,6 +118,7 @@ class Circumstances:
     workload: Workload
     slo: Slo
     load: LoadLevel | None = None
+    aim: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,8 @@ class ProbeDocument(_Document):
     p50_tpot_s: float | None = None
     p99_tpot_s: float | None = None
     prefix_hit_rate: float | None = None
+    energy_per_token_j: float | None = None
+    """Energy of the GPUs over the probe by the output tokens that came in it; null without their power."""
     errors: dict[str, int] = Field(default_factory=dict)
     client: dict[str, float] = Field(default_factory=dict)
     telemetry: dict[str, Any] = Field(default_factory=dict)
@@ -134,6 +136,16 @@ class TrialDocument(_Document):
     p99_label: str = ""
     p99_ttft_s: float | None = None
     p99_tpot_s: float | None = None
+    target_latency_s: float | None = None
+    """The percentile that the first SLO limits: at the fixed load, or at ``light_rps``."""
+    light_rps: float | None = None
+    """The light load of a front of throughput and latency, the same for all configurations, req/s."""
+    power: float | None = None
+    """Throughput over delay: ``output_tokens_per_s`` by ``target_latency_s``."""
+    cost_per_million_tokens: float | None = None
+    """US dollars per million output tokens at the reported load; null where no price is known."""
+    energy_per_token_j: float | None = None
+    """Energy per output token in the probe nearest to the reported load."""
     slo_margin: float | None = None
     """log of the worst ratio of a percentile to its limit at the reported load; above 0 the SLO is missed."""
     requests: int = 0
@@ -149,6 +161,7 @@ class VerdictDocument(_Document):
 
     decision: Decision
     gain_percent: float | None = None
+    """By how much the winner's figure is better than the default's: larger, or, of a latency or a cost, smaller."""
     interval_95: tuple[float, float] | None = None
     requests: int = 0
     text: str = ""
@@ -174,8 +187,27 @@ class BestDocument(_Document):
     p99_latency_s: float | None = None
     p99_ttft_s: float | None = None
     p99_tpot_s: float | None = None
+    target_latency_s: float | None = None
+    light_rps: float | None = None
+    power: float | None = None
+    cost_per_million_tokens: float | None = None
+    energy_per_token_j: float | None = None
     requests: int = 0
     confirmed: bool = False
+
+
+class FrontPoint(_Document):
+    """A configuration of the front of throughput and latency, with the figures of its trial in the search."""
+
+    number: int
+    label: str = ""
+    arguments: dict[str, ArgumentValue]
+    capacity_rps: float | None = None
+    output_tokens_per_s: float | None = None
+    """At the capacity, or at the fixed load."""
+    target_latency_s: float | None = None
+    """At ``light_rps``, or at the fixed load."""
+    light_rps: float | None = None
 
 
 class EngineDocument(_Document):
@@ -206,6 +238,8 @@ class StudyDocument(_Document):
     baselines: list[int] = Field(default_factory=list)
     """Numbers of the baseline trials."""
     best: BestDocument | None = None
+    front: list[FrontPoint] = Field(default_factory=list)
+    """Where a front is sought: what no other configuration beats in throughput and in latency, most output first."""
     verdict: VerdictDocument = VerdictDocument(decision=Decision.UNFINISHED)
     time: Timings = Timings()
     storage: str = ""

@@ -1,9 +1,9 @@
-"""What a configuration carries: its capacity under the objective, or its figures at one fixed load."""
+"""What a configuration carries: its capacity under the SLO, its latency at a light load, its figures at a fixed one."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from autotune.spec import LoadLevel, Loop
@@ -11,6 +11,7 @@ from autotune.stats.capacity import CapacityEstimate, CapacitySearch, ProbeResul
 from autotune.stats.probe import probe_size
 from autotune.stats.slo_test import Verdict
 from autotune.store.result import ProbeDocument
+from autotune.trial.figures import finite
 from autotune.trial.order import TrialOrder
 from autotune.trial.prober import JudgedProbe, Prober, ProbesVoidError
 
@@ -18,6 +19,10 @@ FIRST_GUESS_RPS = 1.0
 INVALID_REPEATS = 3
 MOST_PROBES, MOST_BRIEF_PROBES = 6, 4
 """Valid probes of a configuration at most, at full and at less effort."""
+LEAST_WHOLE_REQUESTS = 200
+"""Of a probe whose percentile is compared: a P90 of 50 requests would rank by chance."""
+LIGHT_SHARE = 0.5
+"""Of the capacity: the light load at which a front's latencies are taken."""
 ALMOST_IDLE = 0.7
 """Requests in the engine below which a missed objective is the engine's, not the load's."""
 
@@ -32,13 +37,22 @@ class Measured:
     output_tokens_per_s: float | None = None
     total_tokens_per_s: float | None = None
     slo_margin: float | None = None
+    target_latency_s: float | None = None
+    """The percentile that the first target limits, at the fixed load or at ``light_rps``."""
+    light_rps: float | None = None
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self, price_per_hour: float | None = None) -> dict[str, Any]:
         """As fields of a trial's document."""
+        output = self.output_tokens_per_s
         found: dict[str, Any] = {
-            "output_tokens_per_s": self.output_tokens_per_s,
+            "output_tokens_per_s": output,
             "total_tokens_per_s": self.total_tokens_per_s,
             "slo_margin": self.slo_margin,
+            "target_latency_s": self.target_latency_s,
+            "light_rps": self.light_rps,
+            "power": output / self.target_latency_s if output and self.target_latency_s else None,
+            "cost_per_million_tokens": price_per_hour / 3600 * 1e6 / output if price_per_hour and output else None,
+            "energy_per_token_j": None if self.probe is None else self.probe.energy_per_token_j,
         }
         if self.capacity is not None:
             found |= {
@@ -85,18 +99,22 @@ def _fails_almost_idle(probe: JudgedProbe) -> bool:
     return probe.verdict.decision is Verdict.FAIL and in_flight < ALMOST_IDLE
 
 
-async def measure_level(prober: Prober, level: LoadLevel) -> Measured:
-    """Figures at one fixed load; they count only when the objective holds there."""
-    rate = level.rate if level.loop is Loop.OPEN and level.rate is not None else None
-    size = probe_size(rate or 0.0, prober.slo)
-    requests = max(size.requests, 20 * (level.concurrency or 1))
-    probe = await prober.probe(level, "fixed load", requests, math.inf if rate is None else 1.2 * requests / rate)
-    for _ in range(INVALID_REPEATS):
-        if probe.document.valid:
-            break
-        probe = await prober.probe(level, "repeat of a void probe", requests, math.inf)
-    if not probe.document.valid:
-        raise ProbesVoidError(probe.document.invalid_reason)
+async def measure_front(prober: Prober, order: TrialOrder) -> Measured:
+    """The capacity, and the latency at a light load that is the same for all configurations."""
+    measured = await measure_capacity(prober, order)
+    if measured.capacity is None:
+        return measured
+    rate = order.light_rate or LIGHT_SHARE * measured.capacity.rate
+    light = await _at_level(prober, LoadLevel.open(rate), "light load", whole=True)
+    return replace(measured, target_latency_s=_target_latency(light), light_rps=rate)
+
+
+async def measure_level(prober: Prober, level: LoadLevel, *, whole: bool = False) -> Measured:
+    """Figures at one fixed load; they count only when the SLO holds there.
+
+    ``whole``: the probe goes on after the SLO is known to hold, so that the percentile is worth comparing.
+    """
+    probe = await _at_level(prober, level, "fixed load", whole=whole)
     margin = _margin(probe)
     if not _holds(probe):
         return Measured(probe=probe.document, output_tokens_per_s=0.0, slo_margin=max(margin, 0.0))
@@ -105,7 +123,32 @@ async def measure_level(prober: Prober, level: LoadLevel) -> Measured:
         output_tokens_per_s=probe.document.output_tokens_per_s,
         total_tokens_per_s=probe.document.total_tokens_per_s,
         slo_margin=min(margin, 0.0),
+        target_latency_s=_target_latency(probe),
     )
+
+
+async def _at_level(prober: Prober, level: LoadLevel, purpose: str, *, whole: bool) -> JudgedProbe:
+    """A valid probe at one load.
+
+    Raises:
+        ProbesVoidError: every repeat was void.
+    """
+    rate = level.rate if level.loop is Loop.OPEN and level.rate is not None else None
+    size = probe_size(rate or 0.0, prober.slo)
+    requests = max(size.requests, 20 * (level.concurrency or 1), LEAST_WHOLE_REQUESTS if whole else 0)
+    longest = math.inf if rate is None else 1.2 * requests / rate
+    probe = await prober.probe(level, purpose, requests, longest, whole=whole)
+    for _ in range(INVALID_REPEATS):
+        if probe.document.valid:
+            return probe
+        probe = await prober.probe(level, "repeat of a void probe", requests, math.inf, whole=whole)
+    if not probe.document.valid:
+        raise ProbesVoidError(probe.document.invalid_reason)
+    return probe
+
+
+def _target_latency(probe: JudgedProbe) -> float | None:
+    return finite(probe.verdict.targets[0].percentile.value)
 
 
 def _at_capacity(estimate: CapacityEstimate, judged: list[JudgedProbe]) -> Measured:

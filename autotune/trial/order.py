@@ -27,6 +27,8 @@ class TrialOrder:
     guess_rate: float | None = None
     guess_uncertainty: float = 3.0
     """Factor by which ``guess_rate`` may well be wrong (one standard deviation of its log)."""
+    light_rate: float | None = None
+    """Rate (req/s) of the light load at which a front's latencies are taken; None: half of its own capacity."""
     must_resolve: bool = True
     """The capacity itself is wanted, even if it is below the incumbent's."""
     effort: float = 1.0

@@ -130,8 +130,12 @@ class Prober:
         run = await self.generator.run(plan, _DeathWatch(self.running))
         await self._raise_if_failed(run, hung=False)
 
-    async def probe(self, level: LoadLevel, purpose: str, max_requests: int, max_duration: float) -> JudgedProbe:
-        """Run one load level until it is decided; the result is on disk when this returns.
+    async def probe(
+        self, level: LoadLevel, purpose: str, max_requests: int, max_duration: float, *, whole: bool = False
+    ) -> JudgedProbe:
+        """Run one load level until it is decided, or, ``whole``, to its end unless it fails.
+
+        The result is on disk when this returns.
 
         Raises:
             EngineFailedError: the engine died or hung.
@@ -156,6 +160,7 @@ class Prober:
             recorder=recorder,
             hang_after=max(HANG_FLOOR_S, self.request_timeout / 2),
             news_delay=NEWS_DELAY_S * self.time_scale,
+            whole=whole,
             report=lambda progress, misses: self.events.probe_moved(self.order, index, plan, progress, misses),
         )
         recorder.start()
@@ -185,6 +190,9 @@ class Prober:
         queries, hits = summary.get("engine.prefix_cache_queries"), summary.get("engine.prefix_cache_hits")
         if queries is not None and hits is not None and queries["delta"]:
             update["prefix_hit_rate"] = (hits["delta"] or 0.0) / queries["delta"]
+        energy, tokens = telemetry.energy_joules(), sum(r.output_tokens for r in run.records)
+        if energy is not None and tokens:
+            update["energy_per_token_j"] = energy / tokens
         return document.model_copy(update=update)
 
     def _keep(self, index: int, run: LoadRun, telemetry: Telemetry, document: ProbeDocument) -> None:

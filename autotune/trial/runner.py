@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from autotune.engine.api import Engine, EngineFacts, EngineStartError, LaunchRequest, RunningEngine
 from autotune.engine.failure import Failure, FailureKind
 from autotune.load.api import LoadGenerator, Target
-from autotune.spec import Arguments, LoadLevel, Slo, Workload
+from autotune.spec import Arguments, LoadLevel, Objective, Slo, Workload
 from autotune.store.result import Outcome, ProbeDocument, Timings, TrialDocument
 from autotune.telemetry import Device
-from autotune.trial.capacity import Measured, measure_capacity, measure_level
+from autotune.trial.capacity import Measured, measure_capacity, measure_front, measure_level
 from autotune.trial.order import TrialOrder
 from autotune.trial.prober import EngineFailedError, ProbeEvents, Prober, RequestsFailedError, wait_until_idle
 
@@ -33,6 +33,10 @@ class TrialSetup:
     seed: int
     make_generator: Callable[[Target], LoadGenerator]
     make_devices: Callable[[RunningEngine], Sequence[Device]]
+    objective: Objective = Objective.CAPACITY
+    """What the figures are for: it decides which are taken where."""
+    price_per_hour: float | None = None
+    """US dollars an hour of what the engine runs on."""
     time_scale: float = 1.0
     """Engine seconds per wall second."""
     environment: dict[str, str] = field(default_factory=dict)
@@ -99,7 +103,10 @@ class TrialRunner:
         if failure is not None:
             self.setup.on_failure(order, failure)
         other = max(0.0, clock.now() - began - sum(spent.values()))
-        return _document(order, measured, probes, facts, Timings(**spent, other=other), failure)
+        document = _document(order, probes, facts, Timings(**spent, other=other))
+        if failure is not None:
+            return document.model_copy(update=_failed(failure))
+        return document.model_copy(update=measured.fields(self.setup.price_per_hour))
 
     @contextlib.asynccontextmanager
     async def _engine(self, order: TrialOrder, spent: dict[str, float]) -> AsyncIterator[RunningEngine]:
@@ -149,20 +156,19 @@ class TrialRunner:
         )
 
     async def _measure(self, order: TrialOrder, prober: Prober) -> Measured:
+        objective = self.setup.objective
         if self.setup.load is not None:
-            return await measure_level(prober, self.setup.load)
+            whole = objective in (Objective.LATENCY, Objective.PARETO)
+            return await measure_level(prober, self.setup.load, whole=whole)
+        if objective is Objective.PARETO:
+            return await measure_front(prober, order)
         return await measure_capacity(prober, order)
 
 
 def _document(
-    order: TrialOrder,
-    measured: Measured,
-    probes: Sequence[ProbeDocument],
-    facts: EngineFacts,
-    timings: Timings,
-    failure: Failure | None,
+    order: TrialOrder, probes: Sequence[ProbeDocument], facts: EngineFacts, timings: Timings
 ) -> TrialDocument:
-    document = TrialDocument(
+    return TrialDocument(
         number=order.number,
         role=order.role,
         label=order.label,
@@ -182,18 +188,18 @@ def _document(
             "resolved": dict(facts.resolved),
         },
     )
-    if failure is not None:
-        infeasible = failure.kind is FailureKind.INFEASIBLE
-        return document.model_copy(
-            update={
-                "outcome": Outcome.INFEASIBLE if infeasible else Outcome.FAULT,
-                "reason": failure.cause.value,
-                "detail": failure.line.strip()[:300],
-                "advice": failure.advice,
-                "environment": failure.environment,
-            }
-        )
-    return document.model_copy(update=measured.fields())
+
+
+def _failed(failure: Failure) -> dict[str, object]:
+    """A failure as fields of a trial's document."""
+    infeasible = failure.kind is FailureKind.INFEASIBLE
+    return {
+        "outcome": Outcome.INFEASIBLE if infeasible else Outcome.FAULT,
+        "reason": failure.cause.value,
+        "detail": failure.line.strip()[:300],
+        "advice": failure.advice,
+        "environment": failure.environment,
+    }
 
 
 def _plain(arguments: Arguments) -> dict[str, bool | int | float | str]:

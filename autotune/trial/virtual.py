@@ -11,7 +11,7 @@ from autotune.engine.api import RunningEngine
 from autotune.engine.virtual import VirtualEngine
 from autotune.load.api import LoadPlan, LoadProgress
 from autotune.load.virtual import VirtualLoadGenerator
-from autotune.spec import Arguments, LoadLevel, Slo, Workload
+from autotune.spec import Arguments, LoadLevel, Objective, Slo, Workload
 from autotune.store.result import Role, TrialDocument
 from autotune.trial.order import TrialOrder
 from autotune.trial.runner import TrialRunner, TrialSetup
@@ -40,6 +40,8 @@ def virtual_setup(
     slo: Slo,
     *,
     load: LoadLevel | None = None,
+    objective: Objective = Objective.CAPACITY,
+    price_per_hour: float | None = None,
     seed: int = 0,
     keep_files: bool = False,
 ) -> TrialSetup:
@@ -50,6 +52,8 @@ def virtual_setup(
         workload: what is sent.
         slo: the objective.
         load: a fixed load, or None to search for the capacity.
+        objective: what the figures are for.
+        price_per_hour: US dollars an hour of the engine.
         seed: of prompts' lengths and arrivals, the same streams as over HTTP.
         keep_files: write each trial's requests into its folder.
     """
@@ -63,6 +67,8 @@ def virtual_setup(
         seed=seed,
         make_generator=lambda target: VirtualLoadGenerator(engine.at(target.base_url), engine.clock),
         make_devices=lambda running: (),
+        objective=objective,
+        price_per_hour=price_per_hour,
         settle=_idle,
         keep_files=keep_files,
     )

@@ -14,6 +14,7 @@ from autotune.load.api import LoadProgress, LoadRun
 from autotune.load.records import ErrorKind, RequestRecord
 from autotune.spec import Slo
 from autotune.stats.probe import ProbeJudge, ProbeVerdict, ProbeView
+from autotune.stats.slo_test import Verdict
 from autotune.telemetry import Recorder
 
 _HANG_WALL_S = 20.0
@@ -54,6 +55,8 @@ class ProbeWatch:
     hang_after: float
     report: Callable[[LoadProgress, int], None]
     news_delay: float = 0.0
+    whole: bool = False
+    """Go on after a pass: the percentile itself is wanted, not only on which side of its limit it lies."""
     hung: bool = False
     verdict: ProbeVerdict | None = None
     _moment: float = -math.inf
@@ -71,7 +74,12 @@ class ProbeWatch:
             self.verdict = self._judge_at(self._moment, progress.finished, progress.in_flight, progress.started)
             self.report(progress, self.verdict.misses)
         self.hung = self._is_stuck(progress)
-        return self.hung or (self.verdict is not None and self.verdict.decided)
+        return self.hung or self._is_over()
+
+    def _is_over(self) -> bool:
+        if self.verdict is None or not self.verdict.decided:
+            return False
+        return not self.whole or self.verdict.decision is Verdict.FAIL
 
     def conclude(self, run: LoadRun) -> ProbeVerdict:
         """The verdict on a finished run.

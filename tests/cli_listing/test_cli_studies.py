@@ -142,3 +142,22 @@ def test_equal_studies_have_no_difference(invoke: Invoke, workplace: Path) -> No
     text = invoke("compare", "t4-qwen3-4b", "t4-qwen3-4b").stdout
     assert "Definition: no difference." in text
     assert "Best configuration: no difference." in text
+
+
+def test_show_and_compare_tell_a_front_and_another_objective(invoke: Invoke, workplace: Path) -> None:
+    def front(data: dict[str, Any]) -> None:
+        data["definition"]["objective"] = "pareto"
+        best = data["best"]
+        best.update(target_latency_s=4.5, light_rps=0.5, power=best["output_tokens_per_s"] / 4.5)
+        point = {"number": best["number"], "arguments": best["arguments"], "target_latency_s": 4.5, "light_rps": 0.5}
+        data["front"] = [point | {"output_tokens_per_s": best["output_tokens_per_s"]}]
+
+    _copy(workplace, "front", front)
+    text = invoke("show", "front").stdout
+    assert "Front (SIMULATED)" in text
+    assert "(best.yaml)" in text
+    difference = json.loads(invoke("compare", "t4-qwen3-4b", "front", "--json").stdout)
+    assert difference["definition"]["objective"] == ["capacity", "pareto"]
+    assert difference["figures"]["target_latency_s"]["second"] == 4.5
+    assert "cost_per_million_tokens" not in difference["figures"]
+    assert any("objective" in caution for caution in difference["cautions"])

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from autotune.base.errors import UsageError
+from autotune.base.units import parse_price
 from autotune.catalog import load_gpu, load_model, load_workload
 from autotune.cli.main import app
-from autotune.cli.plan import parse_price
 from autotune.search.planning import PlanRequest, make_plan, predict_at_capacity
 from autotune.simulator.engine_model import build_engine_model
 from autotune.simulator.long_run import LongRuns

@@ -6,7 +6,7 @@ import pytest
 
 from autotune.base.errors import UsageError
 from autotune.cli.definition import StudyOptions, build_spec, parse_argument
-from autotune.spec import EngineChoice, LoadLevel
+from autotune.spec import EngineChoice, LoadLevel, Objective
 
 STUDY = """
 name: mine
@@ -85,6 +85,7 @@ def test_bad_input_is_one_line_that_names_it(changes: dict[str, object], named: 
         ("workload: {input_tokens: 9:3, output_tokens: 1}", "9:3"),
         ("name: a b", "name"),
         ("sampler: magic", "sampler"),
+        ("objective: captaincy", "capacity"),
         ("- a list", "study.yaml"),
         ("a: [", "study.yaml"),
     ],
@@ -105,3 +106,37 @@ def test_arguments_keep_their_types() -> None:
     assert parse_argument("enforce-eager") == ("enforce-eager", True)
     assert parse_argument("enable-prefix-caching=false") == ("enable-prefix-caching", False)
     assert parse_argument('compilation-config={"a": 1}') == ("compilation-config", '{"a": 1}')
+
+
+def test_an_objective_enters_the_name_unless_the_load_implies_it() -> None:
+    assert build_spec(options(objective=Objective.COST, price="12/day")).price_per_hour == 0.5
+    assert build_spec(options(objective=Objective.COST)).name == "t4-qwen3-4b-chat-cost"
+    assert build_spec(options(objective=Objective.LATENCY, rate="2")).name == "t4-qwen3-4b-chat-2rps-latency"
+    implied = build_spec(options(concurrency=5))
+    assert implied.objective is Objective.THROUGHPUT
+    assert build_spec(options(concurrency=5, objective=Objective.THROUGHPUT)) == implied
+
+
+def test_a_study_file_names_objective_and_price(tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(f"{STUDY}objective: pareto\nprice: 0.53/h\n")
+    spec = build_spec(StudyOptions(study=path))
+    assert (spec.objective, spec.price_per_hour) == (Objective.PARETO, 0.53)
+    assert build_spec(StudyOptions(study=path, objective=Objective.COST)).objective is Objective.COST
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"objective": Objective.LATENCY}, "--concurrency or --rate"),
+        ({"objective": Objective.THROUGHPUT}, "--concurrency or --rate"),
+        ({"objective": Objective.CAPACITY, "concurrency": 4}, "4 at once"),
+        ({"objective": Objective.ENERGY, "rate": "2"}, "2 req/s"),
+        ({"objective": Objective.COST, "price": "cheap"}, "--price"),
+    ],
+)
+def test_an_objective_and_a_load_that_do_not_fit_are_refused(changes: dict[str, object], named: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        build_spec(options(**changes))
+    assert named in str(caught.value)
+    assert caught.value.remedy

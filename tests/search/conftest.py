@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from autotune.engine.api import EngineKind, LaunchRequest, RunningEngine
 from autotune.search.context import Refusal, StudyContext
 from autotune.search.events import SilentObserver
 from autotune.search.folder import StudyFolder
+from autotune.search.objective import aim_of
 from autotune.search.record import OptunaRecord
 from autotune.search.sampler import sampler_factory
 from autotune.search.study import StudyRun
@@ -45,9 +46,9 @@ class NoEngine:
 
 @dataclass
 class TableExecutor:
-    """Answers each order from a function of the arguments: output tok/s, or an outcome with its reason."""
+    """Answers each order from a function of the arguments: output tok/s, fields, or an outcome with its reason."""
 
-    answer: Callable[[TrialOrder], float | tuple[Outcome, str]]
+    answer: Callable[[TrialOrder], float | Mapping[str, float | None] | tuple[Outcome, str]]
     orders: list[TrialOrder] = field(default_factory=list)
     scales: list[float] = field(default_factory=list)
     """Slower clocks that are left."""
@@ -73,6 +74,8 @@ class TableExecutor:
             return document.model_copy(
                 update={"outcome": outcome, "reason": reason, "detail": "said so", "advice": "Mend it."}
             )
+        if isinstance(answer, Mapping):
+            return document.model_copy(update=dict(answer))
         return document.model_copy(
             update={
                 "output_tokens_per_s": answer,
@@ -101,6 +104,8 @@ class Bench:
     trials: int = 6
     refuse: Callable[[Arguments], Refusal | None] = lambda arguments: None
     model: str = "qwen3-4b"
+    asked: dict[str, object] = field(default_factory=dict)
+    """What else the study asks for."""
     notices: Notices = field(default_factory=Notices)
 
     def run(self, executor: TableExecutor) -> StudyRun:
@@ -112,6 +117,7 @@ class Bench:
             slo=Slo.from_mapping({"p99_latency": "10s"}),
             space=SPACE,
             budget=Budget(trials=self.trials),
+            **self.asked,
         )
         gpu, model = load_gpu(spec.gpu), load_model(spec.model)
         folder = StudyFolder(self.folder / "s")
@@ -131,7 +137,7 @@ class Bench:
             learn=lambda document: [],
             predicted_rate=lambda arguments: 1.0,
         )
-        record = OptunaRecord(url, "s", sampler_factory(SamplerChoice.TPE, 0), self.folder / "artifacts")
+        record = OptunaRecord(url, "s", sampler_factory(SamplerChoice.TPE, 0), self.folder / "artifacts", aim_of(spec))
         return StudyRun(context, record, executor, self.notices, lambda document: None)
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from autotune.base.errors import UsageError
-from autotune.spec import LengthSpec, LoadLevel, Metric, Slo, SloTarget, StudySpec, Workload
+from autotune.spec import LengthSpec, LoadLevel, Metric, Objective, Slo, SloTarget, StudySpec, Workload
 from autotune.spec.study import parse_budget, parse_load, validated
 
 CHAT = {"input_tokens": "256:768", "output_tokens": 256}
@@ -91,3 +91,33 @@ def test_only_what_figures_depend_on_is_part_of_a_studys_identity() -> None:
     assert base.fingerprint() == validated(StudySpec, _study(name="other", budget={"trials": 3})).fingerprint()
     assert base.fingerprint() != validated(StudySpec, _study(seed=1)).fingerprint()
     assert base.fingerprint() != validated(StudySpec, _study(slo=Slo.from_mapping({"p99_latency": "9s"}))).fingerprint()
+
+
+def _asked(**asked: object) -> StudySpec:
+    workload = Workload(input_tokens=LengthSpec.parse(512), output_tokens=LengthSpec.parse(256))
+    slo = Slo.from_mapping({"p99_latency": "10s"})
+    return StudySpec(name="s", gpu="t4", model="qwen3-4b", workload=workload, slo=slo, **asked)  # type: ignore[arg-type]
+
+
+def test_a_study_from_before_there_were_objectives_is_still_the_same() -> None:
+    """The fingerprints are those of the version without objectives."""
+    assert _asked().fingerprint() == "adc0289d763d6b27"
+    at_five = _asked(load=LoadLevel.closed(5))
+    assert at_five.fingerprint() == "02d442400de7fb74"
+    assert at_five.objective is Objective.THROUGHPUT
+    old = at_five.model_dump(mode="json", exclude={"objective", "price_per_hour"})
+    assert StudySpec.model_validate(old) == at_five
+    assert _asked(price_per_hour=2.0).fingerprint() == "adc0289d763d6b27", "a price is no part of a capacity"
+
+
+def test_another_objective_is_another_asked() -> None:
+    asked: list[dict[str, object]] = [
+        {},
+        {"objective": "cost"},
+        {"objective": "cost", "price_per_hour": 2.0},
+        {"objective": "pareto"},
+        {"load": LoadLevel.closed(5)},
+        {"load": LoadLevel.closed(5), "objective": "latency"},
+        {"load": LoadLevel.closed(5), "objective": "pareto"},
+    ]
+    assert len({_asked(**each).fingerprint() for each in asked}) == len(asked)

@@ -11,6 +11,7 @@ from autotune.search.context import StudyContext
 from autotune.search.events import SilentObserver
 from autotune.search.feasibility import Judge
 from autotune.search.folder import StudyFolder
+from autotune.search.objective import aim_of
 from autotune.search.record import IN_MEMORY, OptunaRecord
 from autotune.search.sampler import sampler_factory
 from autotune.search.study import PREDICTED_LABEL, StudyRun
@@ -39,7 +40,7 @@ def run(folder: Path) -> StudyDocument:
         created="2026-01-01T00:00:00Z", knows_performance_modes=False, refuse=judge.refuse, learn=judge.learn,
         predicted_rate=lambda arguments: 5.0, first_proposals=lambda: [PREDICTED],
     )  # fmt: skip
-    record = OptunaRecord(IN_MEMORY, "s", sampler_factory(SamplerChoice.TPE, 1), folder / "artifacts")
+    record = OptunaRecord(IN_MEMORY, "s", sampler_factory(SamplerChoice.TPE, 1), folder / "artifacts", aim_of(spec))
     runner = TrialRunner(virtual_setup(engine, workload, spec.slo), SilentProbeEvents())
     return asyncio.run(StudyRun(context, record, runner, SilentObserver(), lambda trial: None).run())
 
