@@ -95,12 +95,21 @@ def test_rows_of_versions_that_kept_no_trial_are_not_reused(store) -> None:
         some_circumstances(model_revision="other"),
         some_circumstances("l4"),
         replace(HERE, load=LoadLevel.closed(4)),
+        replace(HERE, aim="pareto of p99_latency at 0.5 USD/h"),
     ],
 )
 def test_other_circumstances_are_other_measurements(store, other) -> None:
     keep(store, DEFAULT, circumstances=other)
     keep(store, trial(), circumstances=other)
     assert found(store) is None
+
+
+def test_latencies_of_a_front_are_taken_only_from_the_same_light_load(store) -> None:
+    keep(store, DEFAULT)
+    keep(store, trial(light_rps=1.0, target_latency_s=3.0))
+    assert found(store) is None
+    assert found(store, reference=DEFAULT.model_copy(update={"light_rps": 1.1})) is None
+    assert found(store, reference=DEFAULT.model_copy(update={"light_rps": 1.0})) is not None
 
 
 def test_weights_that_are_not_known_are_never_the_same(store) -> None:

@@ -33,6 +33,7 @@ def test_order_and_names_do_not_count() -> None:
         replace(HERE, workload=OTHER_WORKLOAD),
         replace(HERE, slo=Slo.from_mapping({"p99_latency": "9s"})),
         replace(HERE, load=LoadLevel.closed(4)),
+        replace(HERE, aim="cost"),
     ],
 )
 def test_everything_that_decides_counts(changed: Circumstances) -> None:
@@ -105,7 +106,7 @@ def test_likeness_of_the_same_circumstances_is_one() -> None:
 
 def test_a_fixed_load_comes_back_and_is_no_part_of_the_document() -> None:
     with Store.open("sqlite://") as store:
-        fixed = replace(HERE, load=LoadLevel.open(2.5))
+        fixed = replace(HERE, load=LoadLevel.open(2.5), aim="latency of p99_ttft")
         measured = MeasuredConfiguration(fixed, {"a": 1}, "measured", "s", 1, document={"number": 1})
         store.measured.add(measured)
         assert store.measured.find(fixed, {"a": 1}) == [measured]
