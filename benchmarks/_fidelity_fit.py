@@ -25,6 +25,7 @@ START = {
     "request_overhead_s": 2e-3,
     "token_overhead_s": 3e-5,
     "output_overhead_s": 4e-5,
+    "handover_s": 8e-3,
 }
 """Guesses from single rows: e.g. 3.6 ms a token for one stream, 29 ms a step eager whether 64 or 256 run."""
 _BOUNDS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +39,8 @@ class MeasuredRow:
     latency_p50: float
     latency_p99: float
     ttft_p50: float
+    ttft_p99: float | None
+    """None where it was not written down."""
     tpot_p50: float
 
     @property
@@ -62,6 +64,7 @@ class Figures:
     latency_p50: float
     latency_p99: float
     ttft_p50: float
+    ttft_p99: float
     tpot_p50: float
 
 
@@ -88,6 +91,7 @@ def _row(record: Mapping[str, str]) -> MeasuredRow:
         latency_p50=float(record["latency_p50_s"]),
         latency_p99=float(record["latency_p99_s"]),
         ttft_p50=float(record["ttft_p50_s"]),
+        ttft_p99=float(record["ttft_p99_s"]) if "ttft_p99_s" in record else None,
         tpot_p50=float(record["tpot_p50_ms"]) / 1000,
     )
 
@@ -103,7 +107,7 @@ def simulate(
     """The simulated engine under the row's flags and load, measured in the row's way; the mean of some seeds."""
     engine = build_engine_model(gpu, model, row.flags)
     several = [_simulate_once(row, engine, seed, noise) for seed in seeds]
-    means = np.mean([[f.output_tok_s, f.latency_p50, f.latency_p99, f.ttft_p50, f.tpot_p50] for f in several], axis=0)
+    means = np.mean([astuple(figures) for figures in several], axis=0)
     return Figures(*(float(value) for value in means))
 
 
@@ -139,12 +143,14 @@ def _simulate_once(row: MeasuredRow, engine: EngineModel, seed: int, noise: floa
 
 def _figures(run: SimulatedRun, chosen: NDArray[np.bool_], start: float, end: float) -> Figures:
     latency = (run.finished - run.scheduled)[chosen]
+    ttft = (run.first_token - run.scheduled)[chosen]
     several = chosen & (run.output_tokens > 1)
     tpot = (run.finished - run.first_token)[several] / (run.output_tokens[several] - 1)
     return Figures(
         output_tok_s=run.output_tokens_per_s(start, end),
         latency_p50=float(np.percentile(latency, 50)),
         latency_p99=float(np.percentile(latency, 99)),
-        ttft_p50=float(np.percentile((run.first_token - run.scheduled)[chosen], 50)),
+        ttft_p50=float(np.percentile(ttft, 50)),
+        ttft_p99=float(np.percentile(ttft, 99)),
         tpot_p50=float(np.percentile(tpot, 50)),
     )

@@ -56,8 +56,19 @@ class Comparison:
         """Relative error of the P99 latency."""
         return self.simulated.latency_p99 / self.row.latency_p99 - 1
 
+    @property
+    def ttft_error(self) -> float:
+        """Relative error of the median time to first token."""
+        return self.simulated.ttft_p50 / self.row.ttft_p50 - 1
+
+    @property
+    def ttft_p99_error(self) -> float | None:
+        """Relative error of the P99 of the time to first token."""
+        return None if self.row.ttft_p99 is None else self.simulated.ttft_p99 / self.row.ttft_p99 - 1
+
     def document(self) -> dict[str, object]:
         """For JSON."""
+        p99_error = self.ttft_p99_error
         return {
             "row": self.row.key,
             "calibration": self.calibration,
@@ -65,9 +76,12 @@ class Comparison:
             "p99_latency_s": {"measured": self.row.latency_p99, "simulated": round(self.simulated.latency_p99, 4)},
             "p50_latency_s": {"measured": self.row.latency_p50, "simulated": round(self.simulated.latency_p50, 4)},
             "ttft_p50_s": {"measured": self.row.ttft_p50, "simulated": round(self.simulated.ttft_p50, 4)},
+            "ttft_p99_s": {"measured": self.row.ttft_p99, "simulated": round(self.simulated.ttft_p99, 4)},
             "tpot_p50_s": {"measured": self.row.tpot_p50, "simulated": round(self.simulated.tpot_p50, 5)},
             "output_tok_s_error": round(self.throughput_error, 4),
             "p99_latency_error": round(self.latency_error, 4),
+            "ttft_p50_error": round(self.ttft_error, 4),
+            "ttft_p99_error": None if p99_error is None else round(p99_error, 4),
         }
 
 
@@ -89,6 +103,23 @@ def kendall_tau(comparisons: Sequence[Comparison]) -> tuple[float, int]:
             total += 1
             agree += 1 if (measured - other_measured) * (simulated - other_simulated) > 0 else -1
     return agree / max(1, total), total
+
+
+def first_token_errors(comparisons: Sequence[Comparison]) -> dict[str, dict[str, float]]:
+    """Medians of the errors of TTFT, with and without their sign, on the half that no constant was fitted to."""
+    held_out = [comparison for comparison in comparisons if not comparison.calibration]
+    errors = {
+        "p50": [comparison.ttft_error for comparison in held_out],
+        "p99": [error for comparison in held_out if (error := comparison.ttft_p99_error) is not None],
+    }
+    return {
+        name: {
+            "median_error": round(float(np.median(np.abs(values))), 4),
+            "median_bias": round(float(np.median(values)), 4),
+            "largest_error": round(float(np.max(np.abs(values))), 4),
+        }
+        for name, values in errors.items()
+    }
 
 
 def published() -> list[dict[str, object]]:
@@ -157,6 +188,7 @@ def main() -> int:
         document = {
             "goals": judged,
             "kendall_tau": {"value": round(tau, 3), "pairs": pairs},
+            "ttft": first_token_errors(comparisons),
             "rows": [comparison.document() for comparison in comparisons],
             "published": elsewhere,
             "constants": {name: float(f"{value:.4g}") for name, value in constants.items()},
@@ -174,14 +206,17 @@ def _print(
     judged: Sequence[Mapping[str, object]],
     constants: Mapping[str, float],
 ) -> None:
-    print(f"{'row':58} {'tok/s':>7} {'sim':>7} {'error':>6} {'P99 s':>7} {'sim':>7} {'error':>6}")
+    figures = ("tok/s", "P99 s", "TTFT s")
+    print(f"{'row':58}", *(f"{figure:>7} {'sim':>7} {'error':>6}" for figure in figures))
     for c in comparisons:
         mark = " (fitted)" if c.calibration else ""
         print(
             f"{c.row.key + mark:58} {c.row.output_tok_s:7.0f} {c.simulated.output_tok_s:7.0f} "
             f"{c.throughput_error:+6.0%} {c.row.latency_p99:7.2f} {c.simulated.latency_p99:7.2f} "
-            f"{c.latency_error:+6.0%}"
+            f"{c.latency_error:+6.0%} {c.row.ttft_p50:7.3f} {c.simulated.ttft_p50:7.3f} {c.ttft_error:+6.0%}"
         )
+    for name, errors in first_token_errors(comparisons).items():
+        print(f"TTFT {name.upper()}:", "  ".join(f"{key}: {value}" for key, value in errors.items()))
     for entry in (*elsewhere, *judged):
         print("  ".join(f"{key}: {value}" for key, value in entry.items()))
     for name, value in constants.items():

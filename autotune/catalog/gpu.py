@@ -63,6 +63,9 @@ class GpuCalibration(BaseModel):
     """API server time to take in one request."""
     prompt_token_overhead_s: float = Field(default=4e-7, ge=0)
     """API server time per prompt token."""
+    handover_s: float = Field(default=8e-3, ge=0)
+    """What a request waits on its way into an engine core at work, beyond the step in flight: the threads that receive
+    it share the interpreter with those that schedule and launch, and CPython passes its lock on every 5 ms at most."""
     step_noise: float = Field(default=0.02, ge=0, lt=1)
     """Standard deviation of the logarithm of a step's time."""
     nccl_gib: float = Field(default=0.6, ge=0)

@@ -19,6 +19,7 @@ class ApiServerQueue:
     per_token_s: float
     per_chunk_s: float
     stream_interval: int
+    handover_s: float
     free_at: float = 0.0
 
     @classmethod
@@ -30,13 +31,14 @@ class ApiServerQueue:
             per_token_s=calibration.token_overhead_s / count,
             per_chunk_s=calibration.output_overhead_s / count,
             stream_interval=stream_interval,
+            handover_s=calibration.handover_s,
         )
 
-    def take_in(self, at: float, prompt_tokens: int) -> float:
+    def take_in(self, at: float, prompt_tokens: int, *, core_works: bool) -> float:
         """When a request received ``at`` reaches the engine core."""
         start = max(at, self.free_at)
         self.free_at = start + self.per_request_s + self.per_prompt_token_s * prompt_tokens
-        return self.free_at
+        return self.free_at + (self.handover_s if core_works else 0.0)
 
     def send(self, at: float, tokens: int, edges: int, step_s: float) -> float:
         """When the outputs of a step that ended ``at`` have left: ``edges`` of the tokens are first or last ones.

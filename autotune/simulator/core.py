@@ -117,7 +117,10 @@ class EngineCore:
     def submit(self, sequence: Sequence, at: float) -> None:
         """A request reached the API server at engine time ``at``."""
         sequence.submitted = at
-        sequence.arrived = self.api.take_in(at, sequence.prompt_tokens)
+        works = self._in_flight is not None or self.scheduler.has_work
+        arrived = self.api.take_in(at, sequence.prompt_tokens, core_works=works)
+        # One queue leads into the engine core: nobody overtakes.
+        sequence.arrived = max(arrived, self._arriving[-1].arrived) if self._arriving else arrived
         self._arriving.append(sequence)
 
     def abort(self, sequence: Sequence) -> None:

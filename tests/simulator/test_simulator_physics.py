@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.catalog import Gpu, load_gpu, load_model
+from autotune.simulator.core import EngineCore
 from autotune.simulator.engine_model import EngineModel, StartError, build_engine_model
 from autotune.simulator.memory import Perturbation
 from autotune.simulator.options import ConfigError
+from autotune.simulator.sequence import Sequence
 from autotune.simulator.virtual import SimulatedRun, simulate_load
 from autotune.spec import LoadLevel
 
@@ -230,6 +232,43 @@ def test_stream_interval_and_more_api_servers_relieve_the_api_server():
     rates = [throughput(run) for run in runs]
     assert rates[1] > 1.005 * rates[0], "a lagging server merges chunks by itself, so the gain is small"
     assert rates[2] > 1.005 * rates[0]
+
+
+def core_with_handover(seconds: float) -> EngineCore:
+    gpu = load_gpu("h200")
+    calibration = gpu.calibration.model_copy(update={"handover_s": seconds})
+    return engine(gpu.model_copy(update={"calibration": calibration})).new_core(noise=0.0)
+
+
+def first_token_after(core: EngineCore, at: float, number: int) -> float:
+    """Seconds from a request's arrival to its first token, with nothing else arriving."""
+    core.advance(at)
+    sequence = Sequence(number, 256, 400)
+    core.submit(sequence, at)
+    core.advance(at + 1.0)
+    assert sequence.first_due is not None
+    return sequence.first_due - at
+
+
+def test_a_request_is_handed_over_late_to_an_engine_core_at_work_only():
+    cores = (core_with_handover(0.0), core_with_handover(20e-3))
+    (idle, busy), (idle_late, busy_late) = ([first_token_after(c, at, n) for n, at in enumerate((0, 1))] for c in cores)
+    assert idle_late == idle
+    assert busy > idle, "it waits for the step in flight"
+    step = 3.7e-3  # one sequence on an H200: 3.64 ms a token were measured
+    assert busy_late - busy == pytest.approx(20e-3, abs=step)
+
+
+def test_nobody_overtakes_on_the_way_into_the_engine_core():
+    core = core_with_handover(0.2)
+    early, middle, late = (Sequence(number, 64, 1) for number in range(3))
+    core.submit(early, 0.0)
+    core.advance(0.005)
+    core.submit(middle, 0.005)
+    core.advance(0.1)
+    assert early.finish_due is not None, "the engine is idle while the second one is under way"
+    core.submit(late, 0.1)
+    assert middle.arrived == late.arrived > 0.2
 
 
 def test_two_gpus_are_faster_but_not_twice_as_fast():
