@@ -40,6 +40,10 @@ class ApiServerQueue:
         self.free_at = start + self.per_request_s + self.per_prompt_token_s * prompt_tokens
         return self.free_at + (self.handover_s if core_works else 0.0)
 
+    def unhurried(self, tokens: int) -> tuple[float, float]:
+        """Seconds that the tokens of a step take, and their chunks, when no work is waiting: as in :meth:`send`."""
+        return tokens * self.per_token_s, tokens / max(1.0, self.stream_interval) * self.per_chunk_s
+
     def send(self, at: float, tokens: int, edges: int, step_s: float) -> float:
         """When the outputs of a step that ended ``at`` have left: ``edges`` of the tokens are first or last ones.
 

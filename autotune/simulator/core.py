@@ -31,23 +31,20 @@ class StepNoise:
 
     def next(self) -> float:
         """One factor."""
-        value = self.peek()
+        value = self.ahead(1)[0]
         self._at += 1
         return value
 
-    def peek(self) -> float:
-        """The factor that ``next`` will give."""
+    def ahead(self, count: int) -> list[float]:
+        """The factors that come next: at least one of them, and at most ``count``."""
         if self._at >= len(self._block):
-            self._refill()
-        return self._block[self._at]
+            self._block = np.exp(self._sigma * self._random.standard_normal(_NOISE_BLOCK)).tolist()
+            self._at = 0
+        return self._block[self._at : self._at + count]
 
-    def skip(self) -> None:
-        """Pass over the factor that was peeked at."""
-        self._at += 1
-
-    def _refill(self) -> None:
-        self._block = np.exp(self._sigma * self._random.standard_normal(_NOISE_BLOCK)).tolist()
-        self._at = 0
+    def skip(self, count: int) -> None:
+        """Pass over factors that were looked at ahead."""
+        self._at += count
 
 
 class OutOfMemoryError(Exception):
@@ -292,25 +289,41 @@ class EngineCore:
         quiet = self.scheduler.quiet_steps()
         if not quiet:
             return
-        sequences = self.scheduler.decoding
-        gpu, host, per_token = self.physics.decode_coefficients(sequences)
-        combine, send, noise, slowdown = self.physics.combine, self.api.send, self._noise, self.slowdown
-        context = self.scheduler.decode_context
-        now, seconds, count = self.free_at, 0.0, 0
+        count = 0
         while count < quiet:
-            next_seconds = combine(gpu + per_token * context, host) * noise.peek() * slowdown
+            factors = self._noise.ahead(quiet - count)
+            run = self._decode_quietly(factors, until)
+            self._noise.skip(run)
+            count += run
+            if run < len(factors):
+                return
+
+    def _decode_quietly(self, factors: list[float], until: float) -> int:
+        """Run decode steps of these noise factors, as many as end by ``until``; returns how many."""
+        api, slowdown, scheduler = self.api, self.slowdown, self.scheduler
+        sequences = scheduler.decoding
+        times = self.physics.decode_times(sequences, scheduler.decode_context)
+        token_s, chunk_s = api.unhurried(sequences)
+        sent = api.free_at
+        now, seconds, count = self.free_at, 0.0, 0
+        for plain_seconds, factor in zip(times, factors, strict=False):
+            next_seconds = plain_seconds * factor * slowdown
             if now + next_seconds > until:
                 break
-            noise.skip()
             seconds = next_seconds
             self._previous_start = now
             now += seconds
-            send(now, sequences, 0, seconds)
-            context += sequences
+            if sent > now:
+                api.free_at = sent
+                sent = api.send(now, sequences, 0, seconds)
+            else:
+                sent = now + token_s + chunk_s
             count += 1
         if count:
-            self.scheduler.skip_quiet(count)
+            api.free_at = sent
+            scheduler.skip_quiet(count)
             self.generated_tokens += count * sequences
             self.busy_s += now - self.free_at
             self.last_step_s = seconds
             self.free_at = now
+        return count

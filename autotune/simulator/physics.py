@@ -8,6 +8,7 @@ graph, and the engine core's own CPU time, which asynchronous scheduling hides b
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from autotune.catalog import Gpu, ModelShape
@@ -16,6 +17,7 @@ from autotune.simulator.options import EngineOptions
 
 _ALL_REDUCES_PER_LAYER = 2
 _HOST_SHARPNESS = 6.0
+_MOST_KNOWN_PARTS = 10_000
 
 
 def smooth_max(a: float, b: float, sharpness: float) -> float:
@@ -64,20 +66,27 @@ class StepPhysics:
     launch_piecewise_s: float
     launch_compiled_s: float
     launch_eager_s: float
-    _decode_cache: dict[int, tuple[float, float]] = field(default_factory=dict)
-
-    def decode_coefficients(self, sequences: int) -> tuple[float, float, float]:
-        """``(gpu, host, per_context_token)`` of a pure decode step: time is ``max(gpu + k * context, host)``-like."""
-        cached = self._decode_cache.get(sequences)
-        if cached is None:
-            cached = self._fixed_parts(sequences, sequences, decode_only=True)
-            self._decode_cache[sequences] = cached
-        return cached[0], cached[1], self.kv_token_s
+    _known_parts: dict[tuple[int, int, bool], tuple[float, float]] = field(default_factory=dict)
 
     def decode_time(self, sequences: int, context: float) -> float:
         """Seconds of a step in which every sequence decodes one token; ``context`` is their summed KV length."""
-        gpu, host, per_token = self.decode_coefficients(sequences)
-        return self.combine(gpu + per_token * context, host)
+        gpu, host = self._fixed_parts(sequences, sequences, decode_only=True)
+        return self.combine(gpu + self.kv_token_s * context, host)
+
+    def decode_times(self, sequences: int, context: int) -> Iterator[float]:
+        """As :meth:`decode_time`, for this step and those after it, each with one more token of each sequence."""
+        gpu, host = self._fixed_parts(sequences, sequences, decode_only=True)
+        per_token, overlapped, power = self.kv_token_s, self.options.async_scheduling, 1.0 / _HOST_SHARPNESS
+        while True:
+            busy = gpu + per_token * context
+            # Written out: a virtual run spends most of its time here.
+            if not overlapped:
+                yield busy + host
+            elif busy > host:
+                yield busy * (1.0 + (host / busy) ** _HOST_SHARPNESS) ** power
+            else:
+                yield host * (1.0 + (busy / host) ** _HOST_SHARPNESS) ** power
+            context += sequences
 
     def mixed_time(
         self, decodes: int, context: float, chunk_tokens: int, pairs: float, sampled: int, chunk_context: float
@@ -92,6 +101,16 @@ class StepPhysics:
         return smooth_max(gpu, host, _HOST_SHARPNESS) if self.options.async_scheduling else gpu + host
 
     def _fixed_parts(self, tokens: int, sampled: int, *, decode_only: bool) -> tuple[float, float]:
+        """GPU and host time of a step without what depends on contexts."""
+        key = (tokens, sampled, decode_only)
+        parts = self._known_parts.get(key)
+        if parts is None:
+            if len(self._known_parts) >= _MOST_KNOWN_PARTS:
+                self._known_parts.clear()
+            parts = self._known_parts[key] = self._compute_parts(tokens, sampled, decode_only=decode_only)
+        return parts
+
+    def _compute_parts(self, tokens: int, sampled: int, *, decode_only: bool) -> tuple[float, float]:
         options = self.options
         padded = self._padded(tokens, decode_only=decode_only)
         read = self.weight_read_s * touched_share(self.model, tokens)

@@ -88,6 +88,17 @@ def test_async_scheduling_hides_the_host_and_eager_pays_for_every_launch():
         assert eager.physics.decode_time(sequences, 1000 * sequences) > 0.0007 * QWEN.layers
 
 
+@pytest.mark.parametrize("overlapped", [True, False])
+@pytest.mark.parametrize("gpu", ["t4", "h200"])
+def test_the_times_of_steps_that_follow_are_those_of_single_steps(gpu, overlapped):
+    physics = engine(gpu, **{"async-scheduling": overlapped}).physics
+    for sequences, context in ((1, 100), (7, 900), (200, 100_000)):
+        several = list(itertools.islice(physics.decode_times(sequences, context), 40))
+        single = [physics.decode_time(sequences, context + sequences * step) for step in range(40)]
+        assert several == single
+        assert several == sorted(several), "the context grows"
+
+
 def test_memory_is_monotone_in_context_and_sequences():
     base = load_gpu("l4")
     kv = [engine(base, max_num_seqs=seqs).kv_tokens for seqs in (16, 64, 256, 1024)]
