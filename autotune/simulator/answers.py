@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 import uuid
 from collections.abc import Callable
 
+from autotune.simulator.engine_model import EngineModel
+from autotune.simulator.greedy import TopTokens, greedy_answer
 from autotune.simulator.http import Reply
 from autotune.simulator.openai_requests import Generation
 from autotune.simulator.sequence import Sequence
@@ -20,11 +23,12 @@ _NULLS = b',"logprobs":null,"finish_reason":null,"stop_reason":null,"token_ids":
 class Choice:
     """One answer of a request, and how much of it has been sent."""
 
-    __slots__ = ("answer", "index", "prefix", "sent", "sequence")
+    __slots__ = ("answer", "index", "prefix", "prompt", "sent", "sequence")
 
-    def __init__(self, answer: Answer, index: int, sequence: Sequence) -> None:
+    def __init__(self, answer: Answer, index: int, prompt: list[int], sequence: Sequence) -> None:
         self.answer = answer
         self.index = index
+        self.prompt = prompt
         self.sequence = sequence
         self.sent = 0
         self.prefix = answer.chunk_prefix(index)
@@ -33,7 +37,8 @@ class Choice:
 class Answer:
     """All choices of one request. ``on_drop`` aborts its sequences when the client goes away."""
 
-    def __init__(self, generation: Generation, reply: Reply) -> None:
+    def __init__(self, engine: EngineModel, generation: Generation, reply: Reply) -> None:
+        self._engine = engine
         self.generation = generation
         self.reply = reply
         self.choices: list[Choice] = []
@@ -47,9 +52,9 @@ class Answer:
             f'"model":{json.dumps(generation.model)},"choices":['
         )
 
-    def add(self, sequence: Sequence) -> Choice:
-        """Add a choice for a sequence."""
-        choice = Choice(self, len(self.choices), sequence)
+    def add(self, prompt: list[int], sequence: Sequence) -> Choice:
+        """Add a choice: the sequence that answers a prompt."""
+        choice = Choice(self, len(self.choices), prompt, sequence)
         sequence.owner = choice
         self.choices.append(choice)
         self.open_choices += 1
@@ -153,7 +158,7 @@ class Answer:
         text = answer_text(0, choice.sequence.target)
         common: dict[str, object] = {
             "index": choice.index,
-            "logprobs": None,
+            "logprobs": self._logprobs(choice),
             "finish_reason": choice.sequence.finish_reason,
             "stop_reason": None,
             "token_ids": None,
@@ -168,3 +173,31 @@ class Answer:
             }
             return common | {"message": message}
         return common | {"text": text, "prompt_token_ids": None}
+
+    def _logprobs(self, choice: Choice) -> dict[str, object] | None:
+        wanted = self.generation.logprobs
+        if wanted is None:
+            return None
+        options, vocabulary = self._engine.options, self._engine.model.vocabulary
+        positions = greedy_answer(
+            choice.prompt,
+            choice.sequence.target,
+            vocabulary,
+            quantization=options.quantization,
+            kv_dtype=options.kv_dtype,
+        )
+        tokens = [self._token(next(iter(top)), place) for place, top in enumerate(positions)]
+        return {
+            "text_offset": list(itertools.accumulate((len(token) for token in tokens[:-1]), initial=0)),
+            "token_logprobs": [next(iter(top.values())) for top in positions],
+            "tokens": tokens,
+            "top_logprobs": [self._top(top, place, wanted) for place, top in enumerate(positions)],
+        }
+
+    def _top(self, top: TopTokens, place: int, wanted: int) -> dict[str, float]:
+        """As many as were asked for, and the chosen one in any case."""
+        named = {self._token(token, place): logprob for token, logprob in top.items()}
+        return dict(itertools.islice(named.items(), max(1, wanted)))
+
+    def _token(self, token: int, place: int) -> str:
+        return f"token_id:{token}" if self.generation.tokens_as_ids else f"{answer_text(place, place + 1)}#{token}"

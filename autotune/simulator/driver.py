@@ -96,12 +96,12 @@ class EngineDriver:
             raise RefusedError(503, "The server is overloaded: its request queue is full.", "ServiceUnavailableError")
         now = self._clock.now()
         self._advance(now)
-        answer = Answer(generation, reply)
+        answer = Answer(self.engine, generation, reply)
         for prompt in generation.prompts:
             keys = block_keys(prompt, options.block_size) if options.prefix_caching else []
             for _ in range(generation.count):
                 sequence = self._sequence(generation, prompt, keys)
-                answer.add(sequence)
+                answer.add(prompt, sequence)
         answer.begin(lambda: self._drop(answer))
         self._answers.add(answer)
         self.quiet.clear()

@@ -10,6 +10,7 @@ from autotune.simulator.tokens import encode
 
 _CHAT_TOKENS_PER_MESSAGE = 4
 _CHAT_TOKENS_OF_PROMPT = 3
+_MOST_LOGPROBS = 20
 
 
 class RefusedError(Exception):
@@ -41,6 +42,10 @@ class Generation:
     include_usage: bool
     continuous_usage: bool
     echo: bool
+    logprobs: int | None
+    """How many tokens of each position are told with their log-probabilities; None: none."""
+    tokens_as_ids: bool
+    """Whether those tokens are written as ``token_id:7``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,8 @@ def parse_generation(body: bytes, limits: Limits, *, chat: bool) -> Generation:
         include_usage=options.get("include_usage") is True,
         continuous_usage=options.get("continuous_usage_stats") is True,
         echo=fields.get("echo") is True and not chat,
+        logprobs=None if chat else _logprobs(fields.get("logprobs")),
+        tokens_as_ids=fields.get("return_tokens_as_token_ids") is True,
     )
 
 
@@ -200,6 +207,17 @@ def _integer(value: object, name: str, default: int, *, low: int) -> int:
     if value < low:
         raise RefusedError(400, f"{name} must be at least {low}, got {value}.", param=name)
     return value
+
+
+def _logprobs(value: object) -> int | None:
+    count = None if value is None else _integer(value, "logprobs", 0, low=0)
+    if count is not None and count > _MOST_LOGPROBS:
+        raise RefusedError(
+            400,
+            f"Requested sample logprobs of {count}, which is greater than max allowed: {_MOST_LOGPROBS}",
+            param="logprobs",
+        )
+    return count
 
 
 def _check_sampling(fields: Mapping[str, object]) -> None:

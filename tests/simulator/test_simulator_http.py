@@ -81,6 +81,21 @@ def test_whole_answers(server):
     assert words(document["choices"][0]["message"]["content"]) == 3
 
 
+def test_log_probabilities_come_in_vllms_form_when_asked_for(server):
+    body = {"prompt": [5, 6, 7], "max_tokens": 4, "temperature": 0, "ignore_eos": True, "logprobs": 2}
+    _, text = server.post("/v1/completions", body | {"return_tokens_as_token_ids": True})
+    found = json.loads(text)["choices"][0]["logprobs"]
+    assert [len(found[key]) for key in ("tokens", "token_logprobs", "top_logprobs", "text_offset")] == [4] * 4
+    for token, logprob, top in zip(found["tokens"], found["token_logprobs"], found["top_logprobs"], strict=True):
+        assert token.startswith("token_id:")
+        assert top[token] == logprob == max(top.values())
+        assert len(top) == 2
+    again = json.loads(server.post("/v1/completions", body | {"return_tokens_as_token_ids": True})[1])
+    assert again["choices"][0]["logprobs"] == found
+    assert server.post("/v1/completions", body | {"logprobs": 21})[0] == 400
+    assert json.loads(server.post("/v1/completions", {"prompt": [5]})[1])["choices"][0]["logprobs"] is None
+
+
 def test_several_prompts_and_answers(server):
     body = {"prompt": [[1, 2, 3], [4, 5]], "n": 2, "max_tokens": 3, "ignore_eos": True}
     document = json.loads(server.post("/v1/completions", body)[1])
