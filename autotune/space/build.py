@@ -11,7 +11,7 @@ from autotune.catalog import Gpu, ModelShape
 from autotune.space._base import base_defaults, base_space
 from autotune.space._definition import Definition, new_definition, override
 from autotune.space.arguments import explain_argument, normalise
-from autotune.space.parameter import Parameter
+from autotune.space.parameter import UNSET, ChoiceParameter, Parameter
 from autotune.space.resolve import Resolver, max_model_len
 from autotune.space.rules import RuleBook, check_rules
 from autotune.space.space import SearchSpace
@@ -56,7 +56,7 @@ def build_space(
     defaults = _defaults(gpu, vllm_defaults or {})
     parameters = [
         _parameter(definition, gpu, defaults)
-        for definition in _chosen(base, gpu, wishes, given, known).values()
+        for definition in _chosen(base, gpu, wishes, given, known, allow_lossy).values()
         if _allowed(definition, allow_lossy, wishes)
     ]
     if not any(parameter.name == "max-model-len" for parameter in parameters):
@@ -66,7 +66,16 @@ def build_space(
     every_rule = (*rules, *gpu.unsupported)
     check_rules(every_rule, gpu, model)
     book = RuleBook(every_rule, gpu, model, Resolver(gpu, model, defaults), vllm_version)
-    return SearchSpace(tuple(parameters), given, book)
+    usable = [p for p in parameters if p.name in wishes or not p.lossy or _has_choice(p, given, book)]
+    return SearchSpace(tuple(usable), given, book)
+
+
+def _has_choice(parameter: Parameter, given: Arguments, book: RuleBook) -> bool:
+    """Whether the rules leave a lossy parameter more than one value on this GPU and model."""
+    if not isinstance(parameter, ChoiceParameter):
+        return True
+    allowed = [v for v in parameter.values if v == UNSET or not book.violations({**given, parameter.name: v})]
+    return len(allowed) > 1
 
 
 def _refuse_conflicts(
@@ -99,8 +108,12 @@ def _chosen(
     wishes: Mapping[str, object],
     given: Arguments,
     known: Collection[str] | None,
+    allow_lossy: bool,
 ) -> dict[str, Definition]:
-    """The definitions that the study searches: the base's, narrowed by the GPU's file, then by the study."""
+    """The definitions that the study searches: the base's, narrowed by the GPU's file, then by the study.
+
+    Optional ones are searched where a file or the study names them, lossy ones also where they are allowed.
+    """
     spelt = None if known is None else {normalise(name) for name in known}
     unknown = [name for name in gpu.space if name not in base]
     if unknown:
@@ -111,7 +124,9 @@ def _chosen(
         here = gpu.space.get(name, ...)
         if name in given or wanted is None or (spelt is not None and name not in spelt):
             continue
-        if wanted is ... and (here is None or (here is ... and definition.optional)):
+        if wanted is ... and (
+            here is None or (here is ... and definition.optional and not (allow_lossy and definition.lossy))
+        ):
             continue
         narrowed = definition if here is None or here is ... else override(definition, here)
         chosen[name] = narrowed if wanted is ... else override(narrowed, wanted)

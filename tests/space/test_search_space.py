@@ -182,6 +182,16 @@ def test_lossy_arguments_enter_when_asked() -> None:
     assert space.check({"kv-cache-dtype": "fp8"}) != []
 
 
+def test_lossy_arguments_are_searched_as_soon_as_they_are_allowed_where_the_gpu_can() -> None:
+    lossy = {"kv-cache-dtype", "quantization"}
+    assert not lossy & set(t4_space().distributions())
+    # A T4 has no fp8 KV cache; fp8 weights it computes in float16.
+    assert lossy & set(t4_space(allow_lossy=True).distributions()) == {"quantization"}
+    space = build_space(load_gpu("l4"), load_model("qwen3-4b"), CHAT, allow_lossy=True)
+    assert lossy <= set(space.distributions())
+    assert all(parameter.lossy == (parameter.name in lossy) for parameter in space.parameters)
+
+
 def test_what_the_installed_vllm_does_not_know_is_left_out_or_refused() -> None:
     known = ["--max-num-seqs", "max_num_batched_tokens", "gpu-memory-utilization", "prefill-schedule-interval"]
     assert list(t4_space(known=known).distributions()) == known_names(known[:3])
