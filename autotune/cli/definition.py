@@ -81,6 +81,8 @@ def build_spec(options: StudyOptions) -> StudySpec:
         "allow_lossy": options.allow_lossy or document.get("allow_lossy", False),
         "reuse": not options.no_reuse and document.get("reuse", True),
     }
+    if document.get("quality") is not None:
+        values["quality"] = document["quality"]
     for key in ("engine", "sampler", "seed"):
         value = getattr(options, key)
         if value is None:

@@ -33,7 +33,9 @@ def summarise_trial(trial: TrialDocument) -> str:
     rate = "" if trial.capacity_rps is None else f"{trial.capacity_rps:.3g} req/s, "
     p99 = "" if trial.p99_latency_s is None else f", P99 {trial.p99_latency_s:.3g} s"
     light = "" if trial.light_rps is None else f", {_light_text(trial)}"
-    return f"{rate}{trial.output_tokens_per_s:.4g} output tok/s{p99}{light} from {trial.requests} requests{below}"
+    changed = "; cannot win: it changes the output too much" if trial.changes_output else ""
+    carried = f"{rate}{trial.output_tokens_per_s:.4g} output tok/s{p99}{light}"
+    return f"{carried} from {trial.requests} requests{below}{changed}"
 
 
 def _light_text(trial: TrialDocument) -> str:
@@ -195,6 +197,8 @@ def final_summary(document: StudyDocument) -> str:
             + (f" at {figures.rate(best.light_rps)}." if best.light_rps is not None else ".")
             for figure in aim_of_result(document).beside_output
         ]
+        if best.quality is not None:
+            lines.append(f"Output{simulated} against the default: {best.quality.text}.")
     elif verdict.decision is Decision.NO_FEASIBLE_CONFIGURATION:
         lines.append("No best.yaml was written.")
     return "\n".join(lines)

@@ -16,7 +16,7 @@ from autotune.base.secrets import is_secret_name, redacted
 from autotune.search.objective import aim_of_result
 from autotune.simulator import VERSION as SIMULATED_VERSION
 from autotune.spec import Arguments, ArgumentValue
-from autotune.store.result import BestDocument, Decision, Outcome, StudyDocument, TrialDocument
+from autotune.store.result import BestDocument, Decision, Outcome, QualityDocument, StudyDocument, TrialDocument
 
 _WITHOUT_NO_FORM = frozenset(
     {"aggregate-engine-logging", "data-parallel-multi-port-external-lb", "disable-log-stats", "headless"}
@@ -71,6 +71,8 @@ class Provenance(BaseModel):
     light_rps: float | None = None
     cost_per_million_tokens: float | None = None
     energy_per_token_j: float | None = None
+    quality: QualityDocument | None = None
+    """Of a configuration that may change the output."""
     start_s: float | None = None
     """Seconds that the engine took to get ready."""
 
@@ -181,6 +183,7 @@ def _configuration(
         p99_latency_s=source.p99_latency_s,
         p99_ttft_s=source.p99_ttft_s,
         p99_tpot_s=source.p99_tpot_s,
+        quality=source.quality,
         target_latency_s=source.target_latency_s,
         light_rps=source.light_rps,
         cost_per_million_tokens=source.cost_per_million_tokens,

@@ -28,6 +28,9 @@ def _lines(configuration: Configuration) -> Iterator[str]:
     if workload:
         yield f"Workload: {workload}"
     yield from _figures(facts)
+    if facts.quality is not None:
+        word = "simulated output" if facts.simulated else "output"
+        yield f"Greedy {word} against that of vLLM's defaults: {facts.quality.text}"
     if facts.gain_percent is not None:
         interval = facts.interval_95
         spread = f" (95 % interval {interval[0]:+.1f} to {interval[1]:+.1f} %)" if interval else ""

@@ -104,6 +104,8 @@ def _remark(trial: TrialDocument) -> str:
         return "dropped early: clearly below the best"
     if not trial.output_tokens_per_s:
         return "missed the objective at every load"
+    if trial.changes_output:
+        return "changes the output too much"
     return words.without_engine(trial)
 
 

@@ -34,6 +34,8 @@ def trial_note(trial: TrialDocument, slo: Mapping[str, str] | None = None, *, si
             parts.append(f"What to do: {_text(trial.advice)}")
         if trial.detail:
             parts.append(_code(trial.detail))
+    if trial.quality is not None:
+        parts.append(f"Output against the default: {_text(trial.quality.text)}")
     if trial.probes:
         parts.append(_table(_PROBE_HEADS, (_probe_cells(probe) for probe in trial.probes)))
     t = trial.timings

@@ -22,6 +22,7 @@ from autotune.report._findings import (
 )
 from autotune.report._html import Html, tag
 from autotune.report._parts import section
+from autotune.report._quality import quality_section
 from autotune.report._trials import failures_section, trials_section
 from autotune.report.series import capacity_history, latency_pictures
 from autotune.store.result import StudyDocument
@@ -54,6 +55,7 @@ def render_report(document: StudyDocument) -> str:
         ("front", "Front", front_section(document)),
         ("comparison", "Comparison", comparison_section(document)),
         ("confirmation", "Confirmation", confirmation_section(document)),
+        ("output", "Output", quality_section(document)),
         ("limits", "Limits", explanation_section(document)),
         ("arguments", "Arguments", importance_section(document)),
         ("latency", "Latency", _latency_section(document)),

@@ -7,7 +7,7 @@ import math
 import platform
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
@@ -16,9 +16,10 @@ from autotune.engine.api import EngineKind
 from autotune.search.context import StudyContext
 from autotune.search.engines import EngineSelection
 from autotune.space import ChoiceParameter, SearchSpace
-from autotune.spec import Arguments, Objective, Workload
+from autotune.spec import Arguments, Objective, QualityLimits, Workload
 from autotune.store import Circumstances, MeasuredConfiguration, MeasuredConfigurations, configuration_fingerprint
 from autotune.store.result import Outcome, Role, Timings, TrialDocument
+from autotune.trial.quality import judged
 
 ADVICE = 16
 """Configurations of similar studies that are looked at."""
@@ -35,6 +36,8 @@ class EarlierStudies:
     circumstances: Circumstances
     study: str
     """Name of this study, whose own rows are not earlier ones."""
+    limits: QualityLimits = field(default_factory=QualityLimits)
+    """By which comparisons of the output are judged in this study."""
 
     def result(
         self, number: int, arguments: Arguments, reference: TrialDocument | None, effort: float
@@ -63,13 +66,15 @@ class EarlierStudies:
             found = f"measured in {source}, with {one.requests} requests"
             detail = f"{trial.detail} ({source})" if trial.detail else found
             reused = without_launch(trial, number, detail)
-            return reused.model_copy(update={"reused_from": f"{one.study}/{one.trial_number}"})
+            quality = None if trial.quality is None else judged(trial.quality, self.limits)
+            return reused.model_copy(update={"reused_from": f"{one.study}/{one.trial_number}", "quality": quality})
         return None
 
     def advice(self, space: SearchSpace) -> Iterator[tuple[str, Arguments]]:
         """What did best in similar studies, as configurations of this space, the most similar first, with their study.
 
-        Left out is what sets an argument that this space neither varies nor fixes, or a choice that it does not offer.
+        Left out is what sets an argument that this space neither varies nor fixes, or a choice that it does not offer,
+        and what changed the output too much.
         """
         here = self.circumstances
         for found in self.measured.similar(
@@ -81,8 +86,9 @@ class EarlierStudies:
             slo=here.slo,
             limit=ADVICE,
         ):
-            arguments = _in_space(space, found.measured.arguments)
-            if arguments is not None and found.measured.study != self.study:
+            arguments, trial = _in_space(space, found.measured.arguments), _trial_of(found.measured)
+            changed = trial is not None and trial.changes_output
+            if arguments is not None and found.measured.study != self.study and not changed:
                 yield found.measured.study, arguments
 
     def experience(self) -> Iterator[tuple[TrialDocument, Workload]]:

@@ -32,8 +32,9 @@ class Figure:
         return "minimize" if self.smaller_is_better else "maximize"
 
     def of(self, document: TrialDocument | BestDocument) -> float | None:
-        """The figure of one trial or of the best; None where the SLO was missed."""
-        if not document.output_tokens_per_s:
+        """The figure of one trial or of the best; None where the SLO was missed, or the quality check was failed."""
+        changed = document.quality is not None and document.quality.passed is False
+        if changed or not document.output_tokens_per_s:
             return None
         value: float | None = getattr(document, self.attribute)
         return value or None

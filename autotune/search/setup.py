@@ -17,8 +17,12 @@ from autotune.search.events import ProbeProgress, StudyObserver
 from autotune.store.result import ProbeDocument
 from autotune.telemetry import Device, EngineMetricsDevice, HostDevice, NvmlDevice, process_tree
 from autotune.trial import TrialOrder, TrialSetup
+from autotune.trial.quality import QualityCheck
+from autotune.trial.quality_prompts import quality_prompts
 
 GPU_LOAD_PROCESSES = 4
+REFERENCE_ANSWERS = "reference_answers.json"
+"""File in a study's folder: what the default configuration answered to the prompts of the quality check."""
 LOAD_PROCESSES = 1
 """One process sends some 25,000 chunks a second, beyond what one GPU answers."""
 
@@ -68,7 +72,16 @@ def trial_setup(context: StudyContext, selection: EngineSelection, keep: Keeping
         on_probe=keep.keep_probe if keep is not None else lambda order, probe: None,
         on_failure=keep.keep_failure if keep is not None else lambda order, failure: None,
         slower=_slower(context, selection, keep),
+        quality=_quality_check(context),
     )
+
+
+def _quality_check(context: StudyContext) -> QualityCheck | None:
+    lossy = frozenset(parameter.name for parameter in context.space.parameters if parameter.lossy)
+    if not lossy:
+        return None
+    spec = context.spec
+    return QualityCheck(quality_prompts(spec.workload), spec.quality, lossy, context.folder.path / REFERENCE_ANSWERS)
 
 
 def _slower(context: StudyContext, selection: EngineSelection, keep: Keeping | None) -> Callable[[], TrialSetup] | None:

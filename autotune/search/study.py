@@ -307,6 +307,7 @@ class StudyRun:
             block=block,
             incumbent_rate=best.capacity_rps if best is not None and may_be_dropped else None,
             must_resolve=not may_be_dropped,
+            is_reference=label in (DEFAULT_LABEL, FITTED_LABEL),
             effort=1.0 if role is Role.BASELINE and quoted else BRIEF,
             guess_rate=guess,
             guess_uncertainty=uncertainty,

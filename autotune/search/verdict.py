@@ -7,10 +7,10 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.search.confirmation import Finalist, choose_finalists, reference_trial
+from autotune.search.confirmation import Finalist, choose_finalists, configuration_key, reference_trial
 from autotune.search.objective import CAPACITY_AIM, Aim, Figure, front
 from autotune.stats.compare import Choice, Gain, choose, noise_within_rounds, winners_curse
-from autotune.store.result import BestDocument, Decision, Outcome, Role, TrialDocument, VerdictDocument
+from autotune.store.result import BestDocument, Decision, Outcome, QualityDocument, Role, TrialDocument, VerdictDocument
 
 WORTH_ANOTHER_ROUND_PERCENT = 2.0
 """A smaller gain would drown in the noise of another round as well."""
@@ -28,10 +28,10 @@ def conclude(trials: Sequence[TrialDocument], aim: Aim = CAPACITY_AIM) -> Conclu
     """Judge the confirmed finalists against the default.
 
     The configuration with the fewest flags among those that are within the noise of the best wins; a gain
-    counts only when its 95 % interval lies above zero. A finalist that missed the objective in any round of
-    its confirmation is out. A front has no winner; its knee is judged.
+    counts only when its 95 % interval lies above zero. A finalist that missed the objective, or failed the quality
+    check, in any round of its confirmation is out. A front has no winner; its knee is judged.
     """
-    conclusion = _judge(trials, aim.score)
+    conclusion = _with_changed_output(_judge(trials, aim.score), trials)
     points = len(front(trials, aim))
     if points == 0:
         return conclusion
@@ -40,6 +40,16 @@ def conclude(trials: Sequence[TrialDocument], aim: Aim = CAPACITY_AIM) -> Conclu
         f"No single winner: {number} the front of {' and '.join(figure.title for figure in aim.told)}; best.yaml has"
         f" the knee, the most {aim.score.title} ({aim.score.unit}) that was confirmed. {conclusion.verdict.text}"
     )
+    return Conclusion(conclusion.verdict.model_copy(update={"text": text}), conclusion.best)
+
+
+def _with_changed_output(conclusion: Conclusion, trials: Sequence[TrialDocument]) -> Conclusion:
+    """Says how many configurations are out because their output is not the default's."""
+    changed = {configuration_key(d.arguments) for d in trials if d.changes_output}
+    if not changed:
+        return conclusion
+    number = f"{len(changed)} configurations are" if len(changed) > 1 else "One configuration is"
+    text = f"{conclusion.verdict.text} {number} out because the output differs too much from the default's."
     return Conclusion(conclusion.verdict.model_copy(update={"text": text}), conclusion.best)
 
 
@@ -181,4 +191,10 @@ def _best(trials: Sequence[TrialDocument], arguments: object, runs: Sequence[Tri
         energy_per_token_j=mean("energy_per_token_j"),
         requests=sum(d.requests for d in source),
         confirmed=bool(runs),
+        quality=None if found.role is Role.BASELINE else _least_agreement([found, *runs]),
     )
+
+
+def _least_agreement(runs: Iterable[TrialDocument]) -> QualityDocument | None:
+    found = [d.quality for d in runs if d.quality is not None]
+    return min(found, key=lambda q: -1.0 if q.agreement is None else q.agreement.first_tokens, default=None)

@@ -4,6 +4,7 @@ from autotune.spec.argument import Arguments, ArgumentValue
 from autotune.spec.length import LengthKind, LengthSpec
 from autotune.spec.load import LoadLevel, Loop
 from autotune.spec.objective import Objective
+from autotune.spec.quality import QualityLimits
 from autotune.spec.slo import Metric, Slo, SloTarget
 from autotune.spec.study import Budget, EngineChoice, SamplerChoice, StudySpec
 from autotune.spec.workload import DatasetSpec, Endpoint, Ramp, SharedPrefix, Workload
@@ -21,6 +22,7 @@ __all__ = [
     "Loop",
     "Metric",
     "Objective",
+    "QualityLimits",
     "Ramp",
     "SamplerChoice",
     "SharedPrefix",

@@ -19,6 +19,7 @@ from autotune.spec._model import Spec
 from autotune.spec.argument import ArgumentValue
 from autotune.spec.load import LoadLevel
 from autotune.spec.objective import Objective
+from autotune.spec.quality import QualityLimits
 from autotune.spec.slo import Slo
 from autotune.spec.workload import Workload
 
@@ -69,6 +70,8 @@ class StudySpec(Spec):
     sampler: SamplerChoice = SamplerChoice.AUTO
     seed: int = Field(default=0, ge=0)
     allow_lossy: bool = False
+    quality: QualityLimits = QualityLimits()
+    """What a configuration that changes the output must hold to win."""
     reuse: bool = True
     """Whether earlier studies in the same database are asked for what they measured and learned."""
 
@@ -101,11 +104,12 @@ class StudySpec(Spec):
     def measured_identity(self) -> dict[str, Any]:
         """What must not change when a study is resumed: everything that a figure depends on.
 
-        An objective that goes without saying is left out, as it is in studies from before there were others.
+        What goes without saying is left out, as it is in studies from before anything else could be said.
         """
         hidden = {"name", "budget", "sampler", "engine", "reuse"}
         hidden |= {"objective"} if self.objective is Objective.implied_by(self.load) else set()
         hidden |= {"price_per_hour"} if self.objective is not Objective.COST else set()
+        hidden |= {"quality"} if self.quality == QualityLimits() else set()
         return self.model_dump(mode="json", exclude=hidden)
 
     def fingerprint(self) -> str:
@@ -116,7 +120,7 @@ class StudySpec(Spec):
 
 _KEYS = {
     "name", "gpu", "model", "workload", "slo", "load", "objective", "price", "engine", "arguments", "space", "budget",
-    "sampler", "seed", "allow_lossy", "reuse",
+    "sampler", "seed", "allow_lossy", "quality", "reuse",
 }  # fmt: skip
 
 

@@ -48,6 +48,50 @@ class Decision(StrEnum):
     UNFINISHED = "unfinished"
 
 
+class AgreementDocument(_Document):
+    """How far greedy answers to the same prompts agree."""
+
+    first_tokens: float
+    """Share of the prompts whose first token is the same."""
+    prefix: float
+    """Mean share of an answer before the first token that differs."""
+    logprob_difference: float | None = None
+    """Mean absolute difference of the log-probability of the reference's tokens, as far as the answers agree and at the
+    first token that differs."""
+
+    @property
+    def text(self) -> str:
+        """All three in a phrase."""
+        difference = "unknown" if self.logprob_difference is None else f"{self.logprob_difference:.3f}"
+        return (
+            f"first tokens equal {self.first_tokens:.0%}, equal up to {self.prefix:.0%} of an answer, log-probabilities"
+            f" {difference} apart"
+        )
+
+
+class QualityDocument(_Document):
+    """Greedy answers to fixed prompts, compared with those of the reference: the default configuration."""
+
+    prompts: int = 0
+    """Prompts that both answered."""
+    agreement: AgreementDocument | None = None
+    repeat: AgreementDocument | None = None
+    """The reference asked twice, with other requests beside it."""
+    passed: bool | None = None
+    """Null where nothing could be compared."""
+    reason: str = ""
+    """Which limit was broken, or why nothing could be compared."""
+
+    @property
+    def text(self) -> str:
+        """What was found, in a phrase."""
+        if self.agreement is None or self.repeat is None:
+            return self.reason
+        found, itself = self.agreement.text, self.repeat.text
+        failed = f"; failed: {self.reason}" if self.reason else ""
+        return f"{found}, over {self.prompts} prompts (the default with itself: {itself}){failed}"
+
+
 class ProbeDocument(_Document):
     """One load level on a running engine."""
 
@@ -154,6 +198,13 @@ class TrialDocument(_Document):
     engine_facts: dict[str, Any] = Field(default_factory=dict)
     block: int | None = None
     """Number of the confirmation round."""
+    quality: QualityDocument | None = None
+    """Of a configuration that may change the output, and of the reference itself; null where it was not checked."""
+
+    @property
+    def changes_output(self) -> bool:
+        """True when it failed the quality check, so that it cannot win."""
+        return self.quality is not None and self.quality.passed is False
 
 
 class VerdictDocument(_Document):
@@ -194,6 +245,8 @@ class BestDocument(_Document):
     energy_per_token_j: float | None = None
     requests: int = 0
     confirmed: bool = False
+    quality: QualityDocument | None = None
+    """The least agreement seen, where the configuration may change the output."""
 
 
 class FrontPoint(_Document):

@@ -41,6 +41,11 @@ class Measured:
     """The percentile that the first target limits, at the fixed load or at ``light_rps``."""
     light_rps: float | None = None
 
+    @property
+    def carries(self) -> bool:
+        """The objective held, and the figure is its own."""
+        return bool(self.output_tokens_per_s) and not (self.capacity is not None and self.capacity.dominated)
+
     def fields(self, price_per_hour: float | None = None) -> dict[str, Any]:
         """As fields of a trial's document."""
         output = self.output_tokens_per_s

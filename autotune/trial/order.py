@@ -31,6 +31,8 @@ class TrialOrder:
     """Rate (req/s) of the light load at which a front's latencies are taken; None: half of its own capacity."""
     must_resolve: bool = True
     """The capacity itself is wanted, even if it is below the incumbent's."""
+    is_reference: bool = False
+    """The default configuration, whose output others are compared with."""
     effort: float = 1.0
     """Scales the requests of a probe: a proposal is looked at more briefly than what is quoted."""
 

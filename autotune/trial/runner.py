@@ -11,11 +11,12 @@ from autotune.engine.api import Engine, EngineFacts, EngineStartError, LaunchReq
 from autotune.engine.failure import Failure, FailureKind
 from autotune.load.api import LoadGenerator, Target
 from autotune.spec import Arguments, LoadLevel, Objective, Slo, Workload
-from autotune.store.result import Outcome, ProbeDocument, Timings, TrialDocument
+from autotune.store.result import Outcome, ProbeDocument, QualityDocument, Timings, TrialDocument
 from autotune.telemetry import Device
 from autotune.trial.capacity import Measured, measure_capacity, measure_front, measure_level
 from autotune.trial.order import TrialOrder
 from autotune.trial.prober import EngineFailedError, ProbeEvents, Prober, RequestsFailedError, wait_until_idle
+from autotune.trial.quality import QualityCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class TrialSetup:
     on_failure: Callable[[TrialOrder, Failure], None] = lambda order, failure: None
     settle: Callable[[RunningEngine], Awaitable[None]] = wait_until_idle
     """Waits until the requests of the probe before are gone."""
+    quality: QualityCheck | None = None
+    """Compares the output with the reference's, where arguments that may change it vary."""
     keep_files: bool = True
     """Whether requests and telemetry are written into the trial's folder."""
     slower: Callable[[], TrialSetup] | None = None
@@ -77,6 +80,7 @@ class TrialRunner:
         prober: Prober | None = None
         facts = EngineFacts()
         measured = Measured()
+        quality: QualityDocument | None = None
         failure: Failure | None = None
         try:
             async with self._engine(order, spent) as running:
@@ -93,6 +97,7 @@ class TrialRunner:
                         measured = await self._measure(order, prober)
                     finally:
                         spent["measure"] = clock.now() - at
+                    quality = await self._check_output(order, running, measured)
         except EngineStartError as error:
             failure = error.failure
         except EngineFailedError as error:
@@ -106,7 +111,7 @@ class TrialRunner:
         document = _document(order, probes, facts, Timings(**spent, other=other))
         if failure is not None:
             return document.model_copy(update=_failed(failure))
-        return document.model_copy(update=measured.fields(self.setup.price_per_hour))
+        return document.model_copy(update=measured.fields(self.setup.price_per_hour) | {"quality": quality})
 
     @contextlib.asynccontextmanager
     async def _engine(self, order: TrialOrder, spent: dict[str, float]) -> AsyncIterator[RunningEngine]:
@@ -163,6 +168,18 @@ class TrialRunner:
         if objective is Objective.PARETO:
             return await measure_front(prober, order)
         return await measure_capacity(prober, order)
+
+    async def _check_output(
+        self, order: TrialOrder, running: RunningEngine, measured: Measured
+    ) -> QualityDocument | None:
+        check = self.setup.quality
+        if check is None or not (order.is_reference or measured.carries):
+            return None
+        self.events.phase("checking the output")
+        quality = await check.examine(order, running)
+        if running.exited():
+            raise EngineFailedError(await running.diagnose())
+        return quality
 
 
 def _document(

@@ -6,7 +6,7 @@ import pytest
 
 from autotune.base.errors import UsageError
 from autotune.cli.definition import StudyOptions, build_spec, parse_argument
-from autotune.spec import EngineChoice, LoadLevel, Objective
+from autotune.spec import EngineChoice, LoadLevel, Objective, QualityLimits
 
 STUDY = """
 name: mine
@@ -37,6 +37,24 @@ def test_an_option_wins_over_the_study_files_key(tmp_path: Path) -> None:
     spec = build_spec(StudyOptions(study=path, trials=9, slo_p99="5s", slo_ttft_p99="1s"))
     assert (spec.name, spec.engine, spec.budget.trials) == ("mine", EngineChoice.SIMULATED, 9)
     assert spec.slo.to_mapping() == {"p99_latency": "5s", "p99_ttft": "1s"}
+
+
+def test_earlier_studies_are_asked_unless_the_option_or_the_file_says_no(tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(STUDY)
+    assert build_spec(StudyOptions(study=path)).reuse
+    assert not build_spec(StudyOptions(study=path, no_reuse=True)).reuse
+    path.write_text(STUDY + "reuse: false\n")
+    assert not build_spec(StudyOptions(study=path)).reuse
+
+
+def test_limits_of_the_quality_check_come_from_the_study_file(tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(STUDY + "quality: {first_tokens: 0.95}\n")
+    assert build_spec(StudyOptions(study=path)).quality == QualityLimits(first_tokens=0.95)
+    path.write_text(STUDY + "quality: {first_tokens: 95}\n")
+    with pytest.raises(UsageError, match=r"quality.first_tokens.*less than or equal to 1"):
+        build_spec(StudyOptions(study=path))
 
 
 def test_a_fixed_load_enters_the_name() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sqlite3
+import statistics
 
 import pytest
 import yaml
@@ -95,3 +96,50 @@ def test_a_killed_study_loses_nothing_and_its_engine_is_ended(cli, end) -> None:
     after = cli.result("quick")["trials"]
     assert after[0] == before
     assert cli.engines("quick") == []
+
+
+LOSSY = """
+name: lossy
+gpu: l4
+model: qwen3-0.6b
+workload: {input_tokens: 64, output_tokens: 32}
+slo: {p90_latency: 3s}
+load: {concurrency: 4}
+allow_lossy: true
+space: {max-num-seqs: , max-num-batched-tokens: , gpu-memory-utilization: , stream-interval: , async-scheduling: }
+budget: {trials: 2}
+"""
+
+
+def test_lossy_configurations_are_compared_with_the_default_and_the_next_study_reuses_what_was_measured(cli) -> None:
+    (cli.folder / "lossy.yaml").write_text(LOSSY)
+    command = ("search", "--study", "lossy.yaml", "--engine", "simulated", "--time-scale", "20")
+    done = cli.run(*command)
+    assert done.returncode == 0, done.stderr
+    result = cli.result("lossy")
+    lossy = {"kv-cache-dtype", "quantization"}
+    assert lossy <= set(result["space"]["parameters"])
+    for trial in result["trials"]:
+        if trial["outcome"] == "measured" and trial["launched"] and lossy & set(trial["arguments"]):
+            assert trial["quality"]["prompts"] == 64
+            assert 0.5 < trial["quality"]["agreement"]["first_tokens"] <= 1
+    folder = cli.folder / "studies" / "lossy"
+    assert (folder / "reference_answers.json").exists()
+    assert "What happens to the output" in (folder / "report.html").read_text()
+    if lossy & set(result["best"]["arguments"]):
+        assert "Greedy simulated output against that of vLLM's defaults" in (folder / "best.yaml").read_text()
+
+    again = cli.run(*command, "--name", "again")
+    assert again.returncode == 0, again.stderr
+    second = cli.result("again")
+    reused = [t for t in second["trials"] if t["reused_from"]]
+    assert all(t["reused_from"].startswith("lossy/") and not t["launched"] for t in reused)
+    assert all(t["role"] == "search" for t in reused)
+    measured = [t["arguments"] for t in result["trials"] if t["role"] == "search" and t["outcome"] == "measured"]
+    launched = [t["arguments"] for t in second["trials"] if t["role"] == "search" and t["launched"]]
+    # A machine that was much busier in one of the two studies gives other figures, which are not reused.
+    before = statistics.median(t["output_tokens_per_s"] for t in result["trials"] if t["arguments"] == {})
+    now = second["trials"][0]["output_tokens_per_s"]
+    if 0.92 < now / before < 1.08:
+        assert reused
+        assert not [arguments for arguments in launched if arguments in measured]

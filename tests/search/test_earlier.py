@@ -11,9 +11,9 @@ from autotune.search.confirmation import configuration_key
 from autotune.search.earlier import EarlierStudies
 from autotune.search.feasibility import Judge
 from autotune.search.study import BRIEF
-from autotune.spec import LoadLevel, Workload
+from autotune.spec import LoadLevel, QualityLimits, Workload
 from autotune.store import Circumstances, MeasuredConfiguration, Store
-from autotune.store.result import Decision, Outcome, Role, TrialDocument
+from autotune.store.result import AgreementDocument, Decision, Outcome, QualityDocument, Role, TrialDocument
 from autotune.store.testing import some_circumstances
 
 HERE = some_circumstances()
@@ -242,3 +242,26 @@ def test_what_failed_in_earlier_studies_is_refused_from_the_first_trial_on(bench
     assert refusal is not None
     assert refusal.reason == "unsupported_hardware"
     assert judge.refuse({"max-num-seqs": 32}) is None
+
+
+def compared(first_tokens: float, limit: float) -> QualityDocument:
+    itself = AgreementDocument(first_tokens=1.0, prefix=1.0, logprob_difference=0.0)
+    found = AgreementDocument(first_tokens=first_tokens, prefix=0.8, logprob_difference=0.01)
+    return QualityDocument(prompts=64, agreement=found, repeat=itself, passed=first_tokens >= limit)
+
+
+@pytest.mark.parametrize(("limit", "passed"), [(0.9, True), (0.99, False)])
+def test_a_reused_comparison_of_the_output_is_judged_by_this_study_s_limits(store, limit, passed) -> None:
+    keep(store, DEFAULT)
+    keep(store, trial(quality=compared(0.95, 0.9)))
+    limits = QualityLimits(first_tokens=limit)
+    reused = EarlierStudies(store.measured, HERE, "now", limits).result(3, TRIED, DEFAULT, BRIEF)
+    assert reused.quality.passed is passed
+
+
+def test_what_changed_the_output_too_much_is_not_advised(bench, executor, store) -> None:
+    space = bench.run(executor(figure)).context.space
+    keep(store, trial(900.0, quality=compared(0.5, 0.9)), "chat", other_traffic())
+    keep(store, trial(400.0, arguments={"max-num-seqs": 8}), "chat", other_traffic())
+    earlier = EarlierStudies(store.measured, replace(HERE, engine_kind="simulated"), "now")
+    assert [arguments["max-num-seqs"] for _, arguments in earlier.advice(space)] == [8]
