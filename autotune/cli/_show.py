@@ -80,6 +80,8 @@ def trial(document: StudyDocument, chosen: TrialDocument) -> None:
         say(f"Carries {about}{words.carried_words(document, chosen)}, P99 latency {_p99(chosen)}.")
     else:
         say("It missed the objective at every load.")
+    if chosen.quality is not None:
+        say(f"Output against the default: {chosen.quality.text}.")
     t = chosen.timings
     say(
         f"Engine time: start {figures.duration(t.start)}, warm-up {figures.duration(t.warm_up)}, measuring"
@@ -103,7 +105,7 @@ def _head(document: StudyDocument) -> None:
 def _limit(document: StudyDocument) -> None:
     best = document.best
     assert best is not None
-    found = next((t for t in document.trials if t.number == best.number and t.probes), None)
+    found = next((t for t in document.trials if t.arguments == best.arguments and t.probes), None)
     if found is None:
         return
     explanation = explain_limit(document, found)

@@ -81,7 +81,7 @@ def _reading_notes(document: StudyDocument) -> Iterator[str]:
     )
     best = document.best
     if best is not None and best.p99_latency_s is not None:
-        trial = next((t for t in document.trials if t.number == best.number), None)
+        trial = next((t for t in document.trials if t.number == best.number and t.launched), None)
         basis = words.p99_basis(trial.requests, trial.p99_interval_s, trial.p99_label) if trial is not None else ""
         yield (
             f"The winner's P99 latency of {figures.seconds(best.p99_latency_s)} rests on {best.requests:,} requests"

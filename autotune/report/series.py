@@ -158,5 +158,7 @@ def _history_words(trial: TrialDocument, value: float | None, measure: Figure) -
     head = f"trial {trial.number}, {configuration_words(trial)}: "
     if trial.outcome is not Outcome.MEASURED:
         return f"{head}{trial.outcome.value}, {cause_words(trial.reason)}"
+    if trial.changes_output:
+        return f"{head}changes the output too much"
     shown = "missed the objective at every load" if value is None else f"{figures.number(value)} {measure.unit}"
     return f"{head}{shown}{', dropped early' if trial.dominated else ''}"

@@ -176,6 +176,7 @@ class TrialRunner:
         if check is None or not (order.is_reference or measured.carries):
             return None
         self.events.phase("checking the output")
+        await self.setup.settle(running)
         quality = await check.examine(order, running)
         if running.exited():
             raise EngineFailedError(await running.diagnose())

@@ -10,6 +10,7 @@ from autotune.export import configuration_of
 from autotune.export.provenance import comment_block, find_provenance
 from autotune.report.notes import trial_note
 from autotune.report.page import render_report
+from autotune.report.series import capacity_history
 from autotune.store.result import AgreementDocument, Decision, Outcome, QualityDocument, Role, StudyDocument
 
 ITSELF = AgreementDocument(first_tokens=0.984, prefix=0.91, logprob_difference=0.004)
@@ -64,6 +65,13 @@ def test_the_report_shows_each_comparison_with_its_result(checked: StudyDocument
     assert "at least 88.6% are needed" in text
     assert "not checked" in text
     assert text.count("asked twice") == 1
+
+
+def test_the_history_says_why_a_trial_counts_for_nothing(checked: StudyDocument) -> None:
+    failed = next(t for t in checked.trials if t.quality == FAILED)
+    point = next(p for p in capacity_history(checked).points if p.number == failed.number)
+    assert point.value is None
+    assert "changes the output too much" in point.words
 
 
 def test_a_study_without_lossy_arguments_has_no_such_section(document: StudyDocument) -> None:

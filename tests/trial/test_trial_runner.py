@@ -10,7 +10,7 @@ from autotune.base.clock import WallClock
 from autotune.engine.api import EngineStartError
 from autotune.engine.failure import Cause, Failure, FailureKind, Phase
 from autotune.spec import LengthSpec, LoadLevel, Slo, Workload
-from autotune.store.result import Outcome, Role, TrialDocument
+from autotune.store.result import Outcome, QualityDocument, Role, TrialDocument
 from autotune.trial import TrialOrder, TrialRunner, TrialSetup
 
 WORKLOAD = Workload(input_tokens=LengthSpec.parse(50), output_tokens=LengthSpec.parse(100))
@@ -204,3 +204,51 @@ def test_an_answer_whose_news_is_late_is_not_a_miss(running) -> None:
     plan = LoadPlan(LoadLevel.open(2.0), WORKLOAD, 0, "s", 400, 1e9, 120.0)
     run = LoadRun(plan, 0.0, 203.0, records, ClientHealth(0.0, 0.0, 0.0, 1), False)
     assert watch.conclude(run).misses == 0
+
+
+class Asked:
+    """A quality check that remembers whom it was asked about, and may see the engine die."""
+
+    def __init__(self, running, *, dies: bool = False) -> None:
+        self.running = running
+        self.dies = dies
+        self.orders: list[TrialOrder] = []
+
+    async def examine(self, trial: TrialOrder, running) -> QualityDocument:
+        self.orders.append(trial)
+        self.running.dead = self.dies
+        return QualityDocument(prompts=64, passed=True)
+
+
+@pytest.mark.parametrize(
+    ("service", "is_reference", "asked"), [(SERVICE, False, True), (3 * LIMIT, False, False), (3 * LIMIT, True, True)]
+)
+async def test_the_output_is_checked_where_the_objective_held_and_of_the_reference_in_any_case(
+    engine_type, generator_type, running, events, tmp_path, service, is_reference, asked
+) -> None:
+    check = Asked(running)
+    made = setup(
+        engine_type(running),
+        lambda target: generator_type(target, running, servers=SERVERS, service=service),
+        LoadLevel.closed(SERVERS),
+        quality=check,
+    )
+    trial = order(tmp_path, is_reference=is_reference)
+    document = await TrialRunner(made, events).run(trial)
+    assert check.orders == ([trial] if asked else [])
+    assert (document.quality is not None) is asked
+    assert bool(document.output_tokens_per_s) is (service < LIMIT)
+
+
+async def test_an_engine_that_dies_of_the_check_is_a_failure(
+    engine_type, generator_type, running, events, tmp_path
+) -> None:
+    made = setup(
+        engine_type(running),
+        lambda target: generator_type(target, running, servers=SERVERS, service=SERVICE),
+        LoadLevel.closed(SERVERS),
+        quality=Asked(running, dies=True),
+    )
+    document = await TrialRunner(made, events).run(order(tmp_path))
+    assert (document.outcome, document.reason) == (Outcome.INFEASIBLE, "oom_runtime")
+    assert document.quality is None
