@@ -99,6 +99,6 @@ async def test_the_dashboard_shows_what_a_study_found(bench, executor, address: 
     assert "Artifacts engine.log" in bad
 
     good = words(page(f"{address}/dashboard/studies/1/trials?numbers={measured[0].number}", tmp_path / "profile"))
-    assert "carries about" in good
+    assert "Note carries 0.482 req/s, 124 tok/s out" in good
     assert f"output_tokens_per_s {measured[0].output_tokens_per_s}" in good
     assert "Artifacts engine.log" in good
