@@ -1,6 +1,6 @@
 """How many launches that would run out of memory are refused, and how many that would run are refused wrongly.
 
-    python benchmarks/feasibility.py [--json] [--pairs 10] [--worlds 12] [--trials 40] [--seed 0]
+    python benchmarks/feasibility.py [--json] [--pairs 11] [--worlds 12] [--trials 40] [--seed 0]
 
 Ground truth is the simulated engine started on paper, with its memory model perturbed: in each world weights,
 activations, graphs, overhead and KV cache are off by factors that our model does not know. In each world a study
@@ -37,6 +37,7 @@ PAIRS = (
     ("l40s", "qwen2.5-7b-instruct", "rag"),
     ("h100", "qwen3-32b", "chat"),
     ("h200", "qwen3-30b-a3b", "batch"),
+    ("a10g", "gemma-3-4b-it", "rag"),
 )
 _CAUSES = {
     StartPhase.INIT_DEVICE: "gpu_memory_busy",

@@ -133,6 +133,13 @@ class ModelShape(BaseModel):
         return self.layers - self.stateful_layers
 
     @property
+    def local_layers(self) -> int:
+        """Layers that keep a window beside others that see the whole context; 0 where all layers are alike."""
+        if self.sliding_window is None or not self.full_attention_layers:
+            return 0
+        return self.kv_layers - self.full_attention_layers
+
+    @property
     def mixing_parameters(self) -> int:
         """Parameters of what mixes tokens in all layers: attention, or what stands in its place."""
         return self.kv_layers * self.attention_layer_parameters + self.stateful_layers * self.stateful_parameters
@@ -205,10 +212,13 @@ class ModelShape(BaseModel):
         size = self.dtype_bytes if kv_dtype_bytes is None else kv_dtype_bytes
         return self.kv_layers * self.kv_values_per_layer() * size
 
-    def kv_bytes_of_sequence(self, tokens: int, kv_dtype_bytes: float | None = None) -> float:
-        """KV cache bytes of one sequence: local layers keep no more than their window, stateful ones their state."""
+    def kv_bytes_of_sequence(self, tokens: int, kv_dtype_bytes: float | None = None, *, step_tokens: int = 1) -> float:
+        """KV cache bytes of one sequence: local layers keep no more than their window, stateful ones their state.
+
+        ``step_tokens``: tokens of it that are computed at once, which a local layer holds besides what it sees.
+        """
         per_layer = self.kv_bytes_per_token(kv_dtype_bytes) / self.kv_layers
         if self.sliding_window is None or self.full_attention_layers is None:
             return self.state_bytes + self.kv_layers * per_layer * tokens
-        local = min(tokens, self.sliding_window) * (self.kv_layers - self.full_attention_layers)
+        local = min(tokens, self.sliding_window - 1 + step_tokens) * (self.kv_layers - self.full_attention_layers)
         return self.state_bytes + per_layer * (self.full_attention_layers * tokens + local)

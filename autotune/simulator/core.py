@@ -14,8 +14,9 @@ import numpy as np
 from autotune.simulator.api_server import ApiServerQueue
 from autotune.simulator.memory import MemoryModel
 from autotune.simulator.physics import StepPhysics
-from autotune.simulator.scheduler import Scheduler, StepPlan
+from autotune.simulator.scheduler import Scheduler
 from autotune.simulator.sequence import Sequence, State
+from autotune.simulator.step_plan import StepPlan
 
 _NOISE_BLOCK = 8192
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -53,13 +52,15 @@ class EngineModel:
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens that the KV cache holds."""
-        return self.blocks * self.options.block_size
+        """Tokens that the KV cache holds, in sequences of the longest length where that makes a difference."""
+        if self.memory.kv.grows_only:
+            return self.blocks * self.options.block_size
+        return int(self.max_concurrency * self.options.max_model_len)
 
     @property
     def max_concurrency(self) -> float:
         """How many sequences of the longest length fit, as vLLM prints it."""
-        return self.kv_tokens / self.options.max_model_len
+        return self.blocks / self.memory.kv.longest_blocks(self.options.max_model_len)
 
     @property
     def used_gib(self) -> float:
@@ -72,7 +73,7 @@ class EngineModel:
         options = self.options
         calibration = self.gpu.calibration
         return EngineCore(
-            Scheduler(options, self.blocks, options.max_model_len),
+            Scheduler(options, self.blocks, options.max_model_len, self.memory.kv.fixed_blocks),
             self.physics,
             ApiServerQueue.build(calibration, count=options.api_server_count, stream_interval=options.stream_interval),
             StepNoise(seed, calibration.step_noise * noise),
@@ -122,7 +123,7 @@ def start_engine(
     options = resolve_options(namespace, gpu, model, gpus=gpus)
     memory = build_memory_model(gpu, model, options, perturbation)
     kv_gib = _memory_for_kv(gpu, options, memory, busy_gib)
-    blocks = int(kv_gib * GIB / (memory.bytes_per_token * options.block_size))
+    blocks = int(kv_gib * GIB / memory.kv.block_bytes)
     if options.num_gpu_blocks_override is not None:
         blocks = options.num_gpu_blocks_override
     options = _fit_length(options, model, memory, kv_gib, blocks)
@@ -167,7 +168,8 @@ def _fit_length(
     options: EngineOptions, model: ModelShape, memory: MemoryModel, kv_gib: float, blocks: int
 ) -> EngineOptions:
     """Check that one sequence of the longest length fits, or find that length for ``auto``."""
-    fits = blocks * options.block_size
+    layout = memory.kv
+    fits = layout.longest_fitting(blocks, options.max_model_len or model.context_length)
     if options.max_model_len == 0:
         if fits < 1:
             raise StartError(
@@ -175,10 +177,10 @@ def _fit_length(
                 "Cannot auto-fit max_model_len: not enough GPU memory available to serve even a single token. Try "
                 "increasing `gpu_memory_utilization`.",
             )
-        return with_model_length(options, min(fits, model.context_length))
-    needed_blocks = math.ceil(options.max_model_len / options.block_size)
+        return with_model_length(options, fits)
+    needed_blocks = layout.longest_blocks(options.max_model_len)
     if needed_blocks > blocks:
-        needed = needed_blocks * options.block_size * memory.bytes_per_token / GIB
+        needed = needed_blocks * layout.block_bytes / GIB
         raise StartError(
             StartPhase.KV_CACHE,
             f"To serve at least one request with the models's max seq len ({options.max_model_len}), ({needed:.2f} GiB "

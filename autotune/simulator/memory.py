@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
 
 from autotune.catalog import Gpu, ModelShape
 from autotune.simulator.formats import value_bytes
+from autotune.simulator.kv_layout import KvLayout, kv_layout
 from autotune.simulator.options import EngineOptions, GraphMode
 
 GIB = float(2**30)
@@ -65,8 +65,7 @@ class MemoryModel:
     graphs: float
     graphs_estimated: float
     """What the engine sets aside for graphs before it captures them."""
-    bytes_per_token: float
-    """KV cache bytes of one token on this GPU."""
+    kv: KvLayout
     runtime_extra: float
     """Taken under load on top of what the profile run saw, at the largest batch."""
     activation_per_token: float
@@ -99,9 +98,6 @@ def build_memory_model(
     per_token *= calibration.activation_factor * factor.activation
     per_sequence *= calibration.activation_factor * factor.activation
     activation = max(per_token * options.max_num_batched_tokens, per_sequence * options.max_num_seqs)
-    kv_values = model.kv_values_per_layer()
-    if model.latent_kv is None:
-        kv_values = kv_values // model.kv_heads * math.ceil(model.kv_heads / ranks)
     return MemoryModel(
         total=gpu.cuda_memory_gib,
         context=calibration.context_gib * factor.overhead,
@@ -111,7 +107,14 @@ def build_memory_model(
         activation=activation,
         graphs=graphs,
         graphs_estimated=graphs,
-        bytes_per_token=model.layers * kv_values * options.kv_dtype_bytes * factor.kv,
+        kv=kv_layout(
+            model,
+            block_size=options.block_size,
+            value_bytes=options.kv_dtype_bytes,
+            ranks=ranks,
+            step_tokens=options.max_num_batched_tokens,
+            factor=factor.kv,
+        ),
         runtime_extra=(calibration.runtime_gib + calibration.fragmentation_share * activation) * factor.overhead,
         activation_per_token=per_token,
         activation_per_sequence=per_sequence,

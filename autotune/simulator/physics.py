@@ -53,9 +53,15 @@ class StepPhysics:
     head_read_s: float
     head_token_s: float
     kv_token_s: float
-    """Reading one token's keys and values in decode."""
+    """Reading one token's keys and values in decode, in layers that see the whole context."""
     attention_pair_s: float
-    """Prefill attention per (query, key) pair."""
+    """Prefill attention per (query, key) pair, in layers that see the whole context."""
+    window: int
+    """Tokens that local layers see; 0 where there are none."""
+    window_token_s: float
+    """Reading one token's keys and values in decode, in local layers."""
+    window_pair_s: float
+    """Prefill attention per (query, key) pair, in local layers."""
     all_reduce_s: float
     all_reduce_token_s: float
     sharpness: float
@@ -71,14 +77,20 @@ class StepPhysics:
     def decode_time(self, sequences: int, context: float) -> float:
         """Seconds of a step in which every sequence decodes one token; ``context`` is their summed KV length."""
         gpu, host = self._fixed_parts(sequences, sequences, decode_only=True)
-        return self.combine(gpu + self.kv_token_s * context, host)
+        gpu += self.kv_token_s * context
+        if self.window:
+            gpu += self.window_token_s * min(context, sequences * self.window)
+        return self.combine(gpu, host)
 
     def decode_times(self, sequences: int, context: int) -> Iterator[float]:
         """As :meth:`decode_time`, for this step and those after it, each with one more token of each sequence."""
         gpu, host = self._fixed_parts(sequences, sequences, decode_only=True)
         per_token, overlapped, power = self.kv_token_s, self.options.async_scheduling, 1.0 / _HOST_SHARPNESS
+        window = sequences * self.window
         while True:
             busy = gpu + per_token * context
+            if window:
+                busy += self.window_token_s * min(context, window)
             # Written out: a virtual run spends most of its time here.
             if not overlapped:
                 yield busy + host
@@ -94,6 +106,9 @@ class StepPhysics:
         """Seconds of a step with prefill: ``pairs`` of query and key, ``chunk_context`` cached tokens re-read."""
         gpu, host = self._fixed_parts(decodes + chunk_tokens, sampled, decode_only=False)
         gpu += self.kv_token_s * (context + chunk_context) + self.attention_pair_s * pairs
+        if self.window:
+            seen = min(context, decodes * self.window) + min(chunk_context, self.window)
+            gpu += self.window_token_s * seen + self.window_pair_s * min(pairs, chunk_tokens * self.window)
         return self.combine(gpu, host)
 
     def combine(self, gpu: float, host: float) -> float:
@@ -160,6 +175,9 @@ def build_physics(gpu: Gpu, model: ModelShape, options: EngineOptions) -> StepPh
     layer_bytes -= (model.embedding_parameters + model.other_parameters) * plain
     pair_flops = 4.0 * model.heads * model.head_dim * model.layers
     layers = model.layers
+    local = model.local_layers / model.kv_layers
+    kv_token_s = kv_bytes / (bandwidth * calibration.attention_bandwidth_efficiency * ranks)
+    attention_pair_s = pair_flops / ranks / (plain_rate * calibration.attention_efficiency)
     return StepPhysics(
         options=options,
         model=model,
@@ -167,8 +185,11 @@ def build_physics(gpu: Gpu, model: ModelShape, options: EngineOptions) -> StepPh
         linear_token_s=2.0 * (model.active_parameters - vocabulary) / ranks / (rate * calibration.prefill_efficiency),
         head_read_s=vocabulary * plain / weight_bandwidth,
         head_token_s=2.0 * vocabulary / ranks / (plain_rate * calibration.prefill_efficiency),
-        kv_token_s=kv_bytes / (bandwidth * calibration.attention_bandwidth_efficiency * ranks),
-        attention_pair_s=pair_flops / ranks / (plain_rate * calibration.attention_efficiency),
+        kv_token_s=(1.0 - local) * kv_token_s,
+        attention_pair_s=(1.0 - local) * attention_pair_s,
+        window=(model.sliding_window or 0) if local else 0,
+        window_token_s=local * kv_token_s,
+        window_pair_s=local * attention_pair_s,
         all_reduce_s=calibration.allreduce_latency_s,
         all_reduce_token_s=2.0 * (ranks - 1) / ranks * model.hidden * plain / (calibration.allreduce_gbs * 1e9),
         sharpness=calibration.roofline_sharpness,

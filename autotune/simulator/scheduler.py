@@ -12,42 +12,25 @@ kept as counts. :meth:`Scheduler.quiet_steps` tells how many steps can be skippe
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
 from autotune.simulator.blocks import BlockPool
 from autotune.simulator.options import EngineOptions
 from autotune.simulator.sequence import Sequence, State
-
-
-@dataclass(slots=True)
-class StepPlan:
-    """One batch, and what is true once it has run."""
-
-    number: int
-    decodes: int = 0
-    decode_context: int = 0
-    """Summed KV length that the decodes read."""
-    chunk_tokens: int = 0
-    chunk_pairs: float = 0.0
-    chunk_context: int = 0
-    sampled: int = 0
-    scheduled: list[Sequence] = field(default_factory=list)
-    """Sequences that left the waiting queue in this step."""
-    first_tokens: list[Sequence] = field(default_factory=list)
-    """Sequences whose prefill completed: each got one token."""
-    finished: list[Sequence] = field(default_factory=list)
-    preempted: list[Sequence] = field(default_factory=list)
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of the batch."""
-        return self.decodes + self.chunk_tokens
+from autotune.simulator.step_plan import StepPlan
 
 
 class Scheduler:
     """Waiting and running sequences of one engine core."""
 
-    def __init__(self, options: EngineOptions, blocks: int, max_model_len: int) -> None:
+    def __init__(
+        self,
+        options: EngineOptions,
+        blocks: int,
+        max_model_len: int,
+        fixed_blocks: Callable[[int], int] = lambda tokens: 0,
+    ) -> None:
+        """``fixed_blocks``: what a sequence of so many tokens holds besides the blocks that grow with it."""
         self.options = options
         self.block_size = options.block_size
         self.max_model_len = max_model_len
@@ -64,6 +47,7 @@ class Scheduler:
         self._residues = [0] * options.block_size
         self._ends: dict[int, list[Sequence]] = {}
         self._prefilling: dict[int, Sequence] = {}
+        self._fixed_blocks = fixed_blocks
         self._watermark = int(options.watermark * blocks)
         self._limit = min(options.max_num_seqs, options.max_num_active_seqs, options.max_num_scheduled_tokens)
         self._next_end: int | None = None
@@ -77,7 +61,7 @@ class Scheduler:
             ValueError: it cannot fit in the KV cache even alone; vLLM refuses such a request before it gets here.
         """
         longest = sequence.prompt_tokens + sequence.target
-        if self._blocks_for(longest - 1) > self.pool.total:
+        if self._blocks_for(longest - 1) + self._fixed_blocks(longest) > self.pool.total:
             raise ValueError(f"a sequence of {longest} tokens needs more KV cache than there is")
         self.waiting.append(sequence)
 
@@ -204,13 +188,16 @@ class Scheduler:
             tokens = self._chunk(rest, budget)
             keys = sequence.keys[:hit]
             wanted = sequence.total_to_prefill if options.reserve_full_prompt else cached + tokens
-            needed = self._blocks_for(wanted) - hit + self.pool.idle_among(keys) + self._reserved(sequence)
+            fixed = self._fixed_blocks(sequence.prompt_tokens + sequence.target)
+            needed = self._blocks_for(wanted) - hit + self.pool.idle_among(keys) + self._reserved(sequence) + fixed
             if needed + self._watermark > self.pool.free and (self.running or needed > self.pool.free):
                 break
             self.waiting.popleft()
             self.pool.share(keys)
             sequence.keyed = list(keys)
             sequence.plain_blocks = 0
+            sequence.fixed_blocks = fixed
+            self.pool.take(fixed)
             sequence.computed = cached
             if not sequence.preemptions:
                 sequence.cached_tokens = cached
@@ -353,7 +340,8 @@ class Scheduler:
     def _fits_now(self, sequence: Sequence) -> bool:
         wanted = sequence.total_to_prefill if self.options.reserve_full_prompt else 1
         hit = self._cached_blocks(sequence)
-        needed = self._blocks_for(wanted) - hit + self.pool.idle_among(sequence.keys[:hit])
+        fixed = self._fixed_blocks(sequence.prompt_tokens + sequence.target)
+        needed = self._blocks_for(wanted) - hit + self.pool.idle_among(sequence.keys[:hit]) + fixed
         return needed + self._watermark <= self.pool.free
 
     def _grow(self, sequence: Sequence, tokens: int) -> bool:
@@ -387,6 +375,7 @@ class Scheduler:
         self._register(sequence, len(sequence.keyed) * self.block_size, full * self.block_size)
 
     def _release(self, sequence: Sequence) -> None:
-        self.pool.release(sequence.keyed, sequence.plain_blocks)
+        self.pool.release(sequence.keyed, sequence.plain_blocks + sequence.fixed_blocks)
         sequence.keyed = []
         sequence.plain_blocks = 0
+        sequence.fixed_blocks = 0

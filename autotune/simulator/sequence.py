@@ -26,9 +26,9 @@ class Sequence:
     """
 
     __slots__ = (
-        "anchor_step", "arrived", "cached_tokens", "computed", "finish_due", "finish_reason", "first_due", "generated",
-        "id", "keyed", "keys", "owner", "plain_blocks", "preemptions", "prompt_tokens", "scheduled",
-        "state", "submitted", "target",
+        "anchor_step", "arrived", "cached_tokens", "computed", "finish_due", "finish_reason", "first_due",
+        "fixed_blocks", "generated", "id", "keyed", "keys", "owner", "plain_blocks", "preemptions", "prompt_tokens",
+        "scheduled", "state", "submitted", "target",
     )  # fmt: skip
 
     def __init__(
@@ -65,6 +65,8 @@ class Sequence:
         self.anchor_step = 0
         self.keyed: list[BlockKey] = []
         self.plain_blocks = 0
+        self.fixed_blocks = 0
+        """Held in layers whose cache does not grow with the context."""
         self.preemptions = 0
         self.cached_tokens = 0
         """Prompt tokens found in the prefix cache at the first scheduling."""

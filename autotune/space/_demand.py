@@ -72,7 +72,7 @@ def demand(
     automatic = given.get("max-model-len") in AUTO_LENGTHS
     block = _count(resolved, "block-size", 16)
     kv_share = 1 / min(ranks, model.kv_heads) if model.latent_kv is None else 1.0
-    sequence_kv = model.kv_bytes_of_sequence(-(-length // block) * block, kv_bytes) * kv_share
+    sequence_kv = model.kv_bytes_of_sequence(-(-length // block) * block, kv_bytes, step_tokens=tokens) * kv_share
     fixed = resolved.get("kv-cache-memory-bytes")
     loaded_tokens = tokens if workload is None else min(tokens, sequences * workload.longest_sequence)
     return Demand(
