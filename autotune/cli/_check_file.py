@@ -15,7 +15,7 @@ from autotune.catalog import DEFAULT_WORKLOAD, load_gpu, load_model, load_worklo
 from autotune.cli.definition import StudyOptions, build_spec
 from autotune.space import build_space
 
-_STUDY_KEYS = frozenset({"slo", "workload", "model", "load", "budget"})
+_STUDY_KEYS = frozenset({"slo", "workload", "workloads", "model", "load", "budget"})
 _GPU_KEYS = frozenset({"memory_gib", "compute_capability"})
 _SPACE_GPU = "t4"
 
@@ -59,7 +59,7 @@ def _check_study(path: Path, gpu: str | None) -> Checked:
     space = build_space(
         found,
         load_model(spec.model),
-        spec.workload,
+        spec.longest_workload,
         overrides=spec.space,
         fixed=spec.arguments,
         allow_lossy=spec.allow_lossy,

@@ -6,13 +6,21 @@ from collections.abc import Sequence
 
 from autotune.cli.console import Column, say, show_table
 from autotune.report import figures, words
-from autotune.report.comparison import Row, comparison
+from autotune.report.comparison import Row, comparison, workload_rows
 from autotune.report.failures import failure_groups
 from autotune.report.limits import Limit, explain_limit
 from autotune.report.lookup import common_arguments, configuration_key, yardstick
 from autotune.search.objective import aim_of_result
 from autotune.spec import Arguments
-from autotune.store.result import FrontPoint, Outcome, ProbeDocument, Role, StudyDocument, TrialDocument
+from autotune.store.result import (
+    FrontPoint,
+    Outcome,
+    ProbeDocument,
+    Role,
+    StudyDocument,
+    TrialDocument,
+    WorkloadFigures,
+)
 
 
 def study(document: StudyDocument, top: int) -> None:
@@ -29,6 +37,9 @@ def study(document: StudyDocument, top: int) -> None:
     rows = comparison(document)
     if rows:
         show_table(_COMPARISON, [_comparison_cells(row) for row in rows], f"Against vLLM's own settings{mark}")
+    parts = workload_rows(document)
+    if parts:
+        show_table(_WORKLOADS, [_workload_cells(*part) for part in parts], f"Workload by workload{mark}")
     if document.front:
         latency = aim_of_result(document).told[1]
         heads = (*_FRONT, Column(f"{latency.title} {words.front_load(document)}", numeric=True))
@@ -144,6 +155,27 @@ def _comparison_cells(row: Row) -> Sequence[str]:
         figures.seconds(row.p99_ttft_s),
         figures.seconds(row.p99_tpot_s),
         footing,
+    )
+
+
+_WORKLOADS = (
+    Column("configuration", flexible=True),
+    Column("workload", flexible=True),
+    Column("capacity, req/s", numeric=True),
+    Column("output tok/s", numeric=True),
+    Column("P99 latency", numeric=True),
+    Column("against default", numeric=True),
+)
+
+
+def _workload_cells(row: Row, part: WorkloadFigures, ratio: float | None) -> Sequence[str]:
+    return (
+        row.label,
+        part.workload,
+        figures.number(part.capacity_rps),
+        figures.number(part.output_tokens_per_s),
+        figures.seconds(part.p99_latency_s),
+        figures.number(ratio),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,18 @@ from autotune.base.suggest import did_you_mean
 from autotune.base.units import parse_duration, parse_price, parse_rate
 from autotune.base.yaml_text import parse_yaml, read_yaml_mapping
 from autotune.catalog import list_workloads, load_workload
-from autotune.spec import Budget, EngineChoice, LoadLevel, Objective, SamplerChoice, Slo, StudySpec, Workload
+from autotune.spec import (
+    Budget,
+    Combine,
+    EngineChoice,
+    LoadLevel,
+    Objective,
+    SamplerChoice,
+    Slo,
+    StudySpec,
+    Workload,
+    WorkloadShare,
+)
 from autotune.spec.argument import ArgumentValue
 from autotune.spec.slo import Metric, SloTarget
 from autotune.spec.study import parse_budget, parse_load, read_study_file, validated
@@ -30,6 +42,9 @@ class StudyOptions:
     slo_ttft_p99: str | None = None
     slo_tpot_p99: str | None = None
     workload: str | None = None
+    more_workloads: tuple[str, ...] = ()
+    """Workloads beside the first."""
+    combine: Combine | None = None
     input_tokens: str | None = None
     output_tokens: str | None = None
     concurrency: int | None = None
@@ -62,15 +77,21 @@ def build_spec(options: StudyOptions) -> StudySpec:
         raise UsageError("--gpu is missing.", "Name the GPU, e.g. --gpu t4; 'autotune gpus' lists them.")
     if model is None:
         raise UsageError("--model is missing.", "Name the model, e.g. --model qwen3-4b; 'autotune models' lists them.")
-    workload = build_workload(options, document.get("workload"))
+    mix = _mix(options, document)
+    if not mix and (options.combine or document.get("combine")):
+        raise UsageError("combine: there is one workload.", "Give several (--workload chat --workload rag).")
+    workload = mix[0].workload if mix else build_workload(options, document.get("workload"))
     load = _load(options, document.get("load"))
     objective = _objective(options, document.get("objective"), load)
     price = options.price or document.get("price")
     values: dict[str, Any] = {
-        "name": options.name or document.get("name") or _default_name(str(gpu), str(model), workload, load, objective),
+        "name": options.name
+        or document.get("name")
+        or _default_name(str(gpu), str(model), tuple(share.workload for share in mix) or (workload,), load, objective),
         "gpu": str(gpu),
         "model": str(model),
         "workload": workload,
+        "mix": mix,
         "slo": build_slo(options, document.get("slo")),
         "load": load,
         "objective": objective,
@@ -83,7 +104,7 @@ def build_spec(options: StudyOptions) -> StudySpec:
     }
     if document.get("quality") is not None:
         values["quality"] = document["quality"]
-    for key in ("engine", "sampler", "seed"):
+    for key in ("engine", "sampler", "seed", "combine"):
         value = getattr(options, key)
         if value is None:
             value = document.get(key)
@@ -114,7 +135,15 @@ def build_workload(options: StudyOptions, given: object = None) -> Workload:
     Raises:
         UsageError: it is not known or not understood.
     """
-    chosen: object = options.workload or given or DEFAULT_WORKLOAD
+    lengths = {
+        key: value
+        for key, value in (("input_tokens", options.input_tokens), ("output_tokens", options.output_tokens))
+        if value is not None
+    }
+    return _read_workload(options.workload or given or DEFAULT_WORKLOAD, lengths)
+
+
+def _read_workload(chosen: object, lengths: Mapping[str, str]) -> Workload:
     if isinstance(chosen, str):
         path = Path(chosen)
         if path.suffix in (".yaml", ".yml"):
@@ -126,14 +155,40 @@ def build_workload(options: StudyOptions, given: object = None) -> Workload:
         raise UsageError(
             f"workload: '{chosen}' is not a workload.", f"Known: {', '.join(w.name for w in list_workloads())}."
         )
-    lengths = {
-        key: value
-        for key, value in (("input_tokens", options.input_tokens), ("output_tokens", options.output_tokens))
-        if value is not None
-    }
     if lengths:
         chosen = {**chosen, **lengths, "name": "custom", "description": ""}
     return validated(Workload, chosen)
+
+
+def _mix(options: StudyOptions, document: Mapping[str, Any]) -> tuple[WorkloadShare, ...]:
+    """Several workloads from the command line or the study file; empty for one."""
+    given = document.get("workloads")
+    if options.workload is not None:
+        names = (options.workload, *options.more_workloads)
+        shares = tuple(WorkloadShare(workload=_read_workload(name, {})) for name in names) if len(names) > 1 else ()
+    elif given is None:
+        return ()
+    elif "workload" in document:
+        raise UsageError("workload and workloads: both are given.", "Keep one of the two.")
+    else:
+        shares = _shares(given)
+    if shares and (options.input_tokens is not None or options.output_tokens is not None):
+        raise UsageError(
+            "--input-tokens and --output-tokens: several workloads are given.", "Write the lengths in workload files."
+        )
+    return shares
+
+
+def _shares(given: object) -> tuple[WorkloadShare, ...]:
+    remedy = "Write e.g. workloads: [{workload: chat, weight: 2}, {workload: rag}]."
+    if not isinstance(given, list) or len(given) < 2:
+        raise UsageError(f"workloads: '{given}' is not a list of two or more.", remedy)
+    shares = []
+    for each in given:
+        if not isinstance(each, Mapping) or "workload" not in each:
+            raise UsageError(f"workloads: '{each}' names no workload.", remedy)
+        shares.append(validated(WorkloadShare, {**each, "workload": _read_workload(each["workload"], {})}))
+    return tuple(shares)
 
 
 def _load(options: StudyOptions, given: object) -> LoadLevel | None:
@@ -199,8 +254,10 @@ def _budget(options: StudyOptions, given: object) -> Budget:
     return Budget(**values)
 
 
-def _default_name(gpu: str, model: str, workload: Workload, load: LoadLevel | None, objective: Objective) -> str:
-    parts = [gpu, Path(model).name or model, workload.name]
+def _default_name(
+    gpu: str, model: str, workloads: tuple[Workload, ...], load: LoadLevel | None, objective: Objective
+) -> str:
+    parts = [gpu, Path(model).name or model, *(workload.name for workload in workloads)]
     if load is not None:
         parts.append(f"{load.concurrency}-at-once" if load.concurrency else f"{load.rate:g}rps")
     if objective is not Objective.implied_by(load):

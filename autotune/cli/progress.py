@@ -15,7 +15,7 @@ from autotune.base.units import format_duration
 from autotune.report import figures
 from autotune.search.events import ProbeProgress, StudyPlan, TrialStarted
 from autotune.search.objective import aim_of_result
-from autotune.store.result import Decision, Outcome, StudyDocument, TrialDocument, VerdictDocument
+from autotune.store.result import Decision, Outcome, StudyDocument, TrialDocument, VerdictDocument, WorkloadFigures
 
 _PLAIN_INTERVAL_S = 10.0
 
@@ -34,8 +34,18 @@ def summarise_trial(trial: TrialDocument) -> str:
     p99 = "" if trial.p99_latency_s is None else f", P99 {trial.p99_latency_s:.3g} s"
     light = "" if trial.light_rps is None else f", {_light_text(trial)}"
     changed = "; cannot win: it changes the output too much" if trial.changes_output else ""
+    if trial.workloads:
+        rates = ", ".join(f"{part.workload} {_part_text(part)}" for part in trial.workloads)
+        relative = "" if trial.relative is None else f", {trial.relative:.3g} times the default"
+        return f"{rates}{relative} from {trial.requests} requests{below}{changed}"
     carried = f"{rate}{trial.output_tokens_per_s:.4g} output tok/s{p99}{light}"
     return f"{carried} from {trial.requests} requests{below}{changed}"
+
+
+def _part_text(part: WorkloadFigures) -> str:
+    if not part.output_tokens_per_s:
+        return "missed"
+    return figures.rate(part.capacity_rps) if part.capacity_rps else figures.tokens_per_second(part.output_tokens_per_s)
 
 
 def _light_text(trial: TrialDocument) -> str:
@@ -196,6 +206,12 @@ def final_summary(document: StudyDocument) -> str:
             f"{figure.title[0].upper()}{figure.title[1:]}{simulated}: {figures.quantity(figure.of(best), figure.unit)}"
             + (f" at {figures.rate(best.light_rps)}." if best.light_rps is not None else ".")
             for figure in aim_of_result(document).beside_output
+        ]
+        lines += [
+            f"With {part.workload}{simulated}: "
+            + (f"{figures.rate(part.capacity_rps)}, " if part.capacity_rps is not None else "")
+            + f"{figures.tokens_per_second(part.output_tokens_per_s)} out, P99 {figures.seconds(part.p99_latency_s)}."
+            for part in best.workloads
         ]
         if best.quality is not None:
             lines.append(f"Output{simulated} against the default: {best.quality.text}.")

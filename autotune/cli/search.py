@@ -18,7 +18,7 @@ from autotune.export import write_best
 from autotune.report import study_note, trial_note, write_report
 from autotune.report.plots import study_figures
 from autotune.search import PreparedStudy, SearchOptions, describe_plan, prepare_study, run_prepared
-from autotune.spec import EngineChoice, Objective, SamplerChoice
+from autotune.spec import Combine, EngineChoice, Objective, SamplerChoice
 from autotune.store.result import StudyDocument, TrialDocument
 
 EXAMPLES = """
@@ -29,6 +29,8 @@ Examples:
   autotune search --gpu auto --model ./my-model --slo-ttft-p99 500ms --slo-tpot-p99 25ms --time-budget 2h
 
   autotune search --gpu t4 --model qwen3-4b --slo-p99 10s --objective latency --concurrency 8
+
+  autotune search --gpu l4 --model qwen3-4b --slo-p99 20s --workload chat --workload rag
 
   autotune search --gpu l4 --model qwen3-4b --slo-p99 10s --objective cost --price 0.71/h
 
@@ -50,7 +52,14 @@ def search(
     slo_tpot_p99: Annotated[
         str | None, typer.Option("--slo-tpot-p99", help="Limit on the P99 time per output token, e.g. 25ms.")
     ] = None,
-    workload: Annotated[str | None, typer.Option(help="Named workload or a YAML file. [default: chat]")] = None,
+    workload: Annotated[
+        list[str] | None,
+        typer.Option(help="Named workload or a YAML file; repeated, the configuration must serve all. [default: chat]"),
+    ] = None,
+    combine: Annotated[
+        Combine | None,
+        typer.Option(help="Score of several workloads: the worst ratio to the default, or the mean. [default: worst]"),
+    ] = None,
     input_tokens: Annotated[str | None, typer.Option(help="Prompt length: 512, or 256:768 for uniform.")] = None,
     output_tokens: Annotated[str | None, typer.Option(help="Answer length: 256, or 128:384 for uniform.")] = None,
     concurrency: Annotated[int | None, typer.Option(help="Fixed load: this many requests at once.")] = None,
@@ -105,7 +114,9 @@ def search(
         slo_p99=slo_p99,
         slo_ttft_p99=slo_ttft_p99,
         slo_tpot_p99=slo_tpot_p99,
-        workload=workload,
+        workload=workload[0] if workload else None,
+        more_workloads=tuple(workload[1:]) if workload else (),
+        combine=combine,
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         concurrency=concurrency,

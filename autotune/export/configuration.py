@@ -16,7 +16,15 @@ from autotune.base.secrets import is_secret_name, redacted
 from autotune.search.objective import aim_of_result
 from autotune.simulator import VERSION as SIMULATED_VERSION
 from autotune.spec import Arguments, ArgumentValue
-from autotune.store.result import BestDocument, Decision, Outcome, QualityDocument, StudyDocument, TrialDocument
+from autotune.store.result import (
+    BestDocument,
+    Decision,
+    Outcome,
+    QualityDocument,
+    StudyDocument,
+    TrialDocument,
+    WorkloadFigures,
+)
 
 _WITHOUT_NO_FORM = frozenset(
     {"aggregate-engine-logging", "data-parallel-multi-port-external-lb", "disable-log-stats", "headless"}
@@ -73,6 +81,8 @@ class Provenance(BaseModel):
     energy_per_token_j: float | None = None
     quality: QualityDocument | None = None
     """Of a configuration that may change the output."""
+    workloads: tuple[WorkloadFigures, ...] = ()
+    """Figures of each of several workloads; those above are of the first."""
     start_s: float | None = None
     """Seconds that the engine took to get ready."""
 
@@ -188,6 +198,7 @@ def _configuration(
         light_rps=source.light_rps,
         cost_per_million_tokens=source.cost_per_million_tokens,
         energy_per_token_j=source.energy_per_token_j,
+        workloads=tuple(source.workloads),
         start_s=trial.timings.start if trial is not None and trial.timings.start > 0 else None,
     )
     return Configuration(

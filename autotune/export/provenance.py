@@ -96,6 +96,9 @@ def _figures(facts: Provenance) -> Iterator[str]:
     if facts.light_rps is not None and facts.target_latency_s is not None:
         first = next(iter(facts.slo), "latency").replace("_", " ").upper()
         yield f"{word} at {facts.light_rps:.4g} req/s: {first} {facts.target_latency_s:.4g} s"
+    for part in facts.workloads:
+        rate = f"{part.capacity_rps:.4g} req/s, " if part.capacity_rps is not None else ""
+        yield f"{word} with {part.workload}: {rate}{part.output_tokens_per_s or 0.0:.4g} output tok/s"
     if facts.cost_per_million_tokens is not None:
         yield f"Cost there: {facts.cost_per_million_tokens:.4g} USD per million output tokens"
     if facts.energy_per_token_j is not None:

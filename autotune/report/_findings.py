@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from autotune.report import figures, words
 from autotune.report._html import Html, tag
 from autotune.report._parts import Cell, facts, flags, glued, number_cell, section, serve_command, table, text_cell
-from autotune.report.comparison import Row, comparison, confirmation
+from autotune.report.comparison import Row, comparison, confirmation, workload_rows
 from autotune.report.importance import importances
 from autotune.report.limits import explain_limit
 from autotune.report.lookup import Standing, configuration_key, yardstick
@@ -75,6 +75,32 @@ def _sought_cards(document: StudyDocument, best: BestDocument, label: str) -> It
         where = f"at {figures.rate(best.light_rps)}" if best.light_rps is not None else words.load_words(document)
         shown = figures.quantity(figure.of(best), figure.unit)
         yield (f"Sought: {figure.title}{label}", shown, where)
+
+
+def workloads_section(document: StudyDocument) -> Html | None:
+    """What the winner and the default do with each of several workloads."""
+    rows = [
+        (
+            {"class_": row.standing.value},
+            [
+                text_cell([row.label, tag("small", part.workload)]),
+                number_cell(part.capacity_rps),
+                number_cell(part.output_tokens_per_s),
+                number_cell(part.p99_latency_s, figures.seconds(part.p99_latency_s)),
+                number_cell(part.p99_ttft_s, figures.seconds(part.p99_ttft_s)),
+                number_cell(ratio, f"{figures.number(ratio)} times"),
+            ],
+        )
+        for row, part, ratio in workload_rows(document)
+    ]
+    if not rows:
+        return None
+    heads = [("configuration, workload", False), *((name, True) for name in _WORKLOAD_HEADS)]
+    caption = "Each workload by itself on the same engine" + ("; SIMULATED" if document.simulated else "")
+    return section("workloads", "Workload by workload", table(caption, heads, rows))
+
+
+_WORKLOAD_HEADS = ("capacity, req/s", "output tok/s", "P99 latency", "P99 TTFT", "against default")
 
 
 def front_section(document: StudyDocument) -> Html | None:

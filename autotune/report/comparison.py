@@ -8,9 +8,10 @@ from statistics import fmean
 
 from autotune.report.lookup import Standing, configuration_key, default_trial, yardstick
 from autotune.report.words import configuration_words
+from autotune.search.mix import mean_parts
 from autotune.search.objective import aim_of_result
 from autotune.spec import ArgumentValue
-from autotune.store.result import BestDocument, Decision, Outcome, Role, StudyDocument, TrialDocument
+from autotune.store.result import BestDocument, Decision, Outcome, Role, StudyDocument, TrialDocument, WorkloadFigures
 
 _FIGURES = (
     "capacity_rps",
@@ -158,6 +159,27 @@ def _gain(document: StudyDocument, runs: Measured, reference: Measured) -> float
 def _mean(trials: Measured, name: str) -> float | None:
     values = [value for trial in trials if (value := getattr(trial, name)) is not None]
     return fmean(values) if values else None
+
+
+def workload_rows(document: StudyDocument) -> list[tuple[Row, WorkloadFigures, float | None]]:
+    """Each configuration of the comparison with its figures of each of several workloads, and their ratio to the
+    default's (above 1 is better)."""
+    part_figure = aim_of_result(document).part
+    default = default_trial(document)
+    usual = {part.workload: part_figure.merit(part) for part in _parts(document, default.arguments)} if default else {}
+    found = []
+    for row in comparison(document):
+        for part in _parts(document, row.arguments):
+            reference = usual.get(part.workload)
+            found.append((row, part, part_figure.merit(part) / reference if reference else None))
+    return found
+
+
+def _parts(document: StudyDocument, arguments: Mapping[str, ArgumentValue]) -> list[WorkloadFigures]:
+    """Confirmed figures of each workload, or those of the search where nothing was confirmed."""
+    key = configuration_key(arguments)
+    own = [t for t in document.trials if configuration_key(t.arguments) == key and t.outcome is Outcome.MEASURED]
+    return mean_parts(confirmation_runs(document, arguments) or own[:1])
 
 
 def confirmation(document: StudyDocument) -> list[ConfirmedConfiguration]:

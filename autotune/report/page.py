@@ -19,6 +19,7 @@ from autotune.report._findings import (
     importance_section,
     verdict_box,
     winner_section,
+    workloads_section,
 )
 from autotune.report._html import Html, tag
 from autotune.report._parts import section
@@ -54,6 +55,7 @@ def render_report(document: StudyDocument) -> str:
         ("winner", "Start it", winner_section(document)),
         ("front", "Front", front_section(document)),
         ("comparison", "Comparison", comparison_section(document)),
+        ("workloads", "Workloads", workloads_section(document)),
         ("confirmation", "Confirmation", confirmation_section(document)),
         ("output", "Output", quality_section(document)),
         ("limits", "Limits", explanation_section(document)),

@@ -9,7 +9,7 @@ from autotune.catalog import Gpu, ModelShape
 from autotune.engine.api import Engine
 from autotune.search.folder import StudyFolder
 from autotune.space import SearchSpace
-from autotune.spec import Arguments, StudySpec
+from autotune.spec import Arguments, StudySpec, Workload
 from autotune.store.result import TrialDocument
 
 
@@ -41,6 +41,8 @@ class StudyContext:
     """Told of every finished trial, so that later refusals are better; says what it now leaves out, in words."""
     predicted_rate: Callable[[Arguments], float | None]
     """A first guess at a configuration's capacity, req/s."""
+    predicted_rate_of: Callable[[Arguments, Workload], float | None] = lambda arguments, workload: None
+    """The same for one of several workloads."""
     first_proposals: Callable[[], Sequence[Arguments]] = lambda: ()
     """Configurations that are tried before the sampler's own: the best of the models of memory and speed."""
     time_scale: float = 1.0

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from functools import reduce
 
 from autotune.search.context import StudyContext
+from autotune.search.mix import in_rounds
 from autotune.search.objective import aim_of, front
 from autotune.store.result import EngineDocument, Role, StudyDocument, Timings, TrialDocument
 
 
 def build_document(context: StudyContext, documents: Mapping[int, TrialDocument]) -> StudyDocument:
     """The study as it stands, with the verdict still open."""
-    trials = [documents[number] for number in sorted(documents)]
     spec = context.spec
+    aim = aim_of(spec)
+    trials = in_rounds((documents[number] for number in sorted(documents)), spec, aim)
     return StudyDocument(
         study=spec.name,
         created=context.created,
@@ -42,7 +44,7 @@ def build_document(context: StudyContext, documents: Mapping[int, TrialDocument]
         definition=spec.model_dump(mode="json"),
         space=context.space.describe(),
         trials=trials,
-        front=front(trials, aim_of(spec)),
+        front=front(trials, aim),
         baselines=[t.number for t in trials if t.role is Role.BASELINE],
         time=reduce(Timings.__add__, (t.timings for t in trials), Timings()),
         storage=context.storage,

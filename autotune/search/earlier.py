@@ -171,10 +171,11 @@ def circumstances_of(context: StudyContext, selection: EngineSelection) -> Circu
 def _sought(context: StudyContext) -> str:
     """What decides which figures are taken beside those of a capacity or of a fixed load; empty where nothing does."""
     spec = context.spec
-    if spec.objective is Objective.implied_by(spec.load):
+    if spec.objective is Objective.implied_by(spec.load) and not spec.mix:
         return ""
     price = spec.price_per_hour or context.gpu.price_per_hour
-    return f"{spec.objective} of {spec.slo.targets[0].key} at {price} USD/h"
+    served = ", ".join(share.model_dump_json(exclude={"weight"}) for share in spec.mix)
+    return f"{spec.objective} of {spec.slo.targets[0].key} at {price} USD/h{f' for {served}' if served else ''}"
 
 
 def _in_space(space: SearchSpace, arguments: Arguments) -> Arguments | None:

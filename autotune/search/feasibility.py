@@ -16,7 +16,7 @@ class Judge:
     def __init__(self, spec: StudySpec, space: SearchSpace, engine: Engine) -> None:
         self._space = space
         self._engine = engine
-        self._feasibility = Feasibility(space, spec.workload)
+        self._feasibility = Feasibility(space, spec.longest_workload)
 
     def check_fixed(self, arguments: Arguments) -> None:
         """Refuse what the user fixed, if this installation would.

@@ -7,8 +7,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from autotune.spec import Metric, Objective, Slo, StudySpec
-from autotune.store.result import BestDocument, FrontPoint, Outcome, Role, StudyDocument, TrialDocument
+from autotune.spec import Combine, Metric, Objective, Slo, StudySpec
+from autotune.store.result import (
+    BestDocument,
+    FrontPoint,
+    Outcome,
+    Role,
+    StudyDocument,
+    TrialDocument,
+    WorkloadFigures,
+)
+
+Measured = TrialDocument | BestDocument | WorkloadFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +41,11 @@ class Figure:
         """As Optuna calls it."""
         return "minimize" if self.smaller_is_better else "maximize"
 
-    def of(self, document: TrialDocument | BestDocument) -> float | None:
-        """The figure of one trial or of the best; None where the SLO was missed, or the quality check was failed."""
-        changed = document.quality is not None and document.quality.passed is False
-        if changed or not document.output_tokens_per_s:
+    def of(self, document: Measured) -> float | None:
+        """The figure of a trial, of one of its workloads, or of the best; None where the SLO was missed, or the
+        quality check was failed."""
+        checked = None if isinstance(document, WorkloadFigures) else document.quality
+        if (checked is not None and checked.passed is False) or not document.output_tokens_per_s:
             return None
         value: float | None = getattr(document, self.attribute)
         return value or None
@@ -46,7 +57,7 @@ class Figure:
             return math.inf if self.smaller_is_better else 0.0
         return value
 
-    def merit(self, document: TrialDocument | BestDocument) -> float:
+    def merit(self, document: Measured) -> float:
         """The larger the better, in proportion; 0 where the SLO was missed."""
         value = self.of(document)
         if value is None:
@@ -75,6 +86,10 @@ COST = Figure("cost", "USD per million output tokens", "cost_per_million_tokens"
 ENERGY = Figure("energy", "J per output token", "energy_per_token_j", smaller_is_better=True)
 POWER = Figure("power", "output tok/s per second of latency", "power")
 """Throughput over delay; where it is largest is the knee of the curve (Kleinrock, ICC 1979)."""
+RELATIVE = {
+    Combine.WORST: Figure("worst of the workloads", "times the default", "relative"),
+    Combine.WEIGHTED: Figure("mean of the workloads", "times the default", "relative"),
+}
 _METRICS = {Metric.LATENCY: "latency", Metric.TTFT: "TTFT", Metric.TPOT: "TPOT"}
 
 
@@ -89,6 +104,8 @@ class Aim:
     """What Optuna optimises; several make a front."""
     shown: Figure
     """What people are shown of each trial."""
+    part: Figure = OUTPUT
+    """What each of several workloads is compared by before their ratios are combined."""
 
     @property
     def ranks_by_capacity(self) -> bool:
@@ -135,15 +152,24 @@ def make_aim(objective: Objective, slo: Slo) -> Aim:
     return Aim(objective, score, (score,), score)
 
 
+def over_workloads(aim: Aim, combine: Combine) -> Aim:
+    """The same sought over several workloads at once."""
+    figure = RELATIVE[combine]
+    return Aim(aim.objective, figure, (figure,), figure, aim.score)
+
+
 def aim_of(study: StudySpec) -> Aim:
     """The figures of a study that is asked for."""
-    return make_aim(study.objective, study.slo)
+    aim = make_aim(study.objective, study.slo)
+    return over_workloads(aim, study.combine) if study.mix else aim
 
 
 def aim_of_result(document: StudyDocument) -> Aim:
     """The figures of a study that was run; results from before there were objectives do not name theirs."""
     named = document.definition.get("objective") or Objective.implied_by(document.load)
-    return make_aim(Objective(named), Slo.from_mapping(document.slo))
+    aim = make_aim(Objective(named), Slo.from_mapping(document.slo))
+    combine = document.definition.get("combine")
+    return over_workloads(aim, Combine(combine)) if combine and document.definition.get("mix") else aim
 
 
 def front(trials: Iterable[TrialDocument], aim: Aim) -> list[FrontPoint]:

@@ -215,11 +215,15 @@ def trial_attributes(document: TrialDocument) -> dict[str, Any]:
         "power",
         "cost_per_million_tokens",
         "energy_per_token_j",
+        "relative",
         "slo_margin",
     ):
         value = getattr(document, name)
         if value not in (None, ""):
             attributes[name] = value
+    for part in document.workloads:
+        for name in ("capacity_rps", "output_tokens_per_s", "p99_latency_s"):
+            attributes[f"{part.workload}.{name}"] = getattr(part, name)
     attributes |= {f"{name}_seconds": getattr(document.timings, name) for name in type(document.timings).model_fields}
     return attributes
 

@@ -71,6 +71,7 @@ def prepare_study(spec: StudySpec, options: SearchOptions) -> PreparedStudy:
         spec = spec.model_copy(update={"gpu": detect_gpu_name()})
     gpu = load_gpu(spec.gpu)
     model = load_model(spec.model)
+    alone = [spec.model_copy(update={"workload": workload}) for workload in spec.workloads]
     selection = select_engine(
         spec.engine,
         gpu,
@@ -78,15 +79,15 @@ def prepare_study(spec: StudySpec, options: SearchOptions) -> PreparedStudy:
         time_scale=options.time_scale,
         seed=spec.seed,
         study=spec.name,
-        expected_tokens_per_s=expected_tokens_per_s(gpu, model, spec),
-        shortest_time_s=shortest_time_s(gpu, model, spec),
+        expected_tokens_per_s=max(expected_tokens_per_s(gpu, model, each) for each in alone),
+        shortest_time_s=min(shortest_time_s(gpu, model, each) for each in alone),
     )
     check_objective(spec, gpu, selection)
     engine = selection.engine
     space = build_space(
         gpu,
         model,
-        spec.workload,
+        spec.longest_workload,
         overrides=spec.space,
         fixed=spec.arguments,
         allow_lossy=spec.allow_lossy,
@@ -110,6 +111,9 @@ def prepare_study(spec: StudySpec, options: SearchOptions) -> PreparedStudy:
         refuse=judge.refuse,
         learn=judge.learn,
         predicted_rate=lambda arguments: predicted_rate(gpu, model, spec, arguments),
+        predicted_rate_of=lambda arguments, workload: predicted_rate(
+            gpu, model, spec.model_copy(update={"workload": workload}), arguments
+        ),
         first_proposals=lambda: _predicted_best(spec, gpu, model, space),
         time_scale=selection.time_scale,
         engine_command=selection.command,
@@ -225,6 +229,7 @@ def describe_plan(prepared: PreparedStudy) -> dict[str, object]:
         "gpu": context.gpu.title,
         "model": spec.model,
         "workload": {"input": str(spec.workload.input_tokens), "output": str(spec.workload.output_tokens)},
+        "more_workloads": [workload.name for workload in spec.workloads[1:]],
         "slo": spec.slo.to_mapping(),
         "objective": spec.objective.value,
         "load": "search for capacity" if spec.load is None else str(spec.load),

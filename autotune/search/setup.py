@@ -64,6 +64,7 @@ def trial_setup(context: StudyContext, selection: EngineSelection, keep: Keeping
         slo=context.spec.slo,
         load=context.spec.load,
         objective=context.spec.objective,
+        more_workloads=context.spec.workloads[1:],
         price_per_hour=context.spec.price_per_hour or context.gpu.price_per_hour,
         seed=context.spec.seed,
         make_generator=make_generator,

@@ -13,8 +13,6 @@ from autotune.base.errors import EnvironmentProblemError, NoFeasibleConfiguratio
 from autotune.engine.api import EngineKind
 from autotune.engine.failure import Cause
 from autotune.search.baselines import (
-    DEFAULT_LABEL,
-    FITTED_LABEL,
     Baseline,
     default_baseline,
     fitted_default,
@@ -37,17 +35,15 @@ from autotune.search.earlier import EarlierStudies, without_launch
 from autotune.search.events import StudyObserver, StudyPlan, TrialStarted
 from autotune.search.executor import TrialExecutor
 from autotune.search.faults import MAX_RETRIES, FaultRules
-from autotune.search.guess import guess_rate
+from autotune.search.mix import in_rounds, reference_of, with_relative
 from autotune.search.objective import Aim, aim_of
+from autotune.search.orders import BRIEF, make_order
 from autotune.search.record import OptunaRecord, seed_attributes
 from autotune.search.verdict import conclude, deserves_another_round
 from autotune.space import to_argv
 from autotune.spec import Arguments
 from autotune.store.result import Decision, Outcome, Role, StudyDocument, TrialDocument
-from autotune.trial.order import TrialOrder
 
-BRIEF = 0.5
-"""Effort of proposals, modes and single rounds of the confirmation, relative to the default's first measurement."""
 IDLE_PROPOSALS_THAT_STOP = 25
 """Proposals in a row that needed no engine (known already or refused): the space is used up."""
 
@@ -191,7 +187,8 @@ class StudyRun:
         rounds = confirmation_rounds(len(finalists))
         for block in range(rounds):
             await self._confirm_round(finalists, block)
-        if deserves_another_round([d for d in self.documents.values() if d.block != rounds], self.aim):
+        seen = in_rounds((d for d in self.documents.values() if d.block != rounds), self.context.spec, self.aim)
+        if deserves_another_round(seen, self.aim):
             await self._confirm_round(finalists, rounds)
 
     async def _confirm_round(self, finalists: Sequence[Finalist], block: int) -> None:
@@ -244,6 +241,8 @@ class StudyRun:
             document = await self._launch(trial.number, role, arguments, attributes)
         else:
             document = document.model_copy(update={"label": str(attributes.get("label", ""))})
+        reference = reference_of([*self.documents.values(), document])
+        document = with_relative(document, reference, self.context.spec, self.aim)
         self._settle(trial, document)
         return document
 
@@ -281,37 +280,19 @@ class StudyRun:
     async def _launch(
         self, number: int, role: Role, arguments: Arguments, attributes: Mapping[str, Any]
     ) -> TrialDocument:
-        label = str(attributes.get("label", ""))
-        block = attributes.get("block")
         best = self._best()
+        trials = list(self.documents.values())
+        order = make_order(self.context, self.aim, trials, best, number, role, arguments, attributes)
         self.observer.trial_started(
             TrialStarted(
                 number=number,
                 role=role.value,
-                label=label,
+                label=order.label,
                 flags=" ".join(to_argv(arguments)) or "(no flags)",
                 position=self._proposals(),
                 total=self.budget.trials or 0,
                 eta_seconds=self.budget.eta(self._proposals(), self._confirmations_left()),
             )
-        )
-        guess, uncertainty = guess_rate(arguments, self.documents.values(), best, self.context.predicted_rate)
-        quoted = role is Role.CONFIRMATION or label in (DEFAULT_LABEL, FITTED_LABEL)
-        may_be_dropped = self.aim.ranks_by_capacity and not quoted
-        order = TrialOrder(
-            number=number,
-            role=role,
-            arguments=arguments,
-            folder=self.context.folder.trial(number),
-            label=label,
-            block=block,
-            incumbent_rate=best.capacity_rps if best is not None and may_be_dropped else None,
-            must_resolve=not may_be_dropped,
-            is_reference=label in (DEFAULT_LABEL, FITTED_LABEL),
-            effort=1.0 if role is Role.BASELINE and quoted else BRIEF,
-            guess_rate=guess,
-            guess_uncertainty=uncertainty,
-            light_rate=next((d.light_rps for d in self.documents.values() if d.light_rps is not None), None),
         )
         started = time.monotonic()
         document = await self.executor.run(order)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.search.confirmation import Finalist, choose_finalists, configuration_key, reference_trial
+from autotune.search.mix import mean_parts
 from autotune.search.objective import CAPACITY_AIM, Aim, Figure, front
 from autotune.stats.compare import Choice, Gain, choose, noise_within_rounds, winners_curse
 from autotune.store.result import BestDocument, Decision, Outcome, QualityDocument, Role, TrialDocument, VerdictDocument
@@ -189,6 +190,8 @@ def _best(trials: Sequence[TrialDocument], arguments: object, runs: Sequence[Tri
         power=mean("power"),
         cost_per_million_tokens=mean("cost_per_million_tokens"),
         energy_per_token_j=mean("energy_per_token_j"),
+        workloads=mean_parts(source),
+        relative=mean("relative"),
         requests=sum(d.requests for d in source),
         confirmed=bool(runs),
         quality=None if found.role is Role.BASELINE else _least_agreement([found, *runs]),

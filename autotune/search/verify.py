@@ -51,10 +51,12 @@ def verify_claim(
 ) -> Verification:
     """Start the engine with the arguments and judge the objective at one load, with prompts no study has used.
 
+    Of several workloads the first is sent, whose capacity the exported file names.
+
     Raises:
         EnvironmentProblemError: something other than the configuration stood in the way.
     """
-    setup = replace(trial_setup(prepared.context, prepared.selection), load=level)
+    setup = replace(trial_setup(prepared.context, prepared.selection), load=level, more_workloads=())
     runner = TrialRunner(setup, TrialEvents(observer))
     order = TrialOrder(number=0, role=Role.CONFIRMATION, arguments=arguments, folder=folder, block=_UNSEEN)
     trial = asyncio.run(runner.run(order))

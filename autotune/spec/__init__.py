@@ -3,6 +3,7 @@
 from autotune.spec.argument import Arguments, ArgumentValue
 from autotune.spec.length import LengthKind, LengthSpec
 from autotune.spec.load import LoadLevel, Loop
+from autotune.spec.mix import Combine, WorkloadShare
 from autotune.spec.objective import Objective
 from autotune.spec.quality import QualityLimits
 from autotune.spec.slo import Metric, Slo, SloTarget
@@ -13,6 +14,7 @@ __all__ = [
     "ArgumentValue",
     "Arguments",
     "Budget",
+    "Combine",
     "DatasetSpec",
     "Endpoint",
     "EngineChoice",
@@ -30,4 +32,5 @@ __all__ = [
     "SloTarget",
     "StudySpec",
     "Workload",
+    "WorkloadShare",
 ]

@@ -18,6 +18,7 @@ from autotune.base.yaml_text import read_yaml_mapping
 from autotune.spec._model import Spec
 from autotune.spec.argument import ArgumentValue
 from autotune.spec.load import LoadLevel
+from autotune.spec.mix import Combine, WorkloadShare
 from autotune.spec.objective import Objective
 from autotune.spec.quality import QualityLimits
 from autotune.spec.slo import Slo
@@ -58,6 +59,9 @@ class StudySpec(Spec):
     gpu: str
     model: str
     workload: Workload
+    mix: tuple[WorkloadShare, ...] = ()
+    """Where several workloads are served: all of them, ``workload`` being the first."""
+    combine: Combine = Combine.WORST
     slo: Slo
     load: LoadLevel | None = None
     objective: Objective = Objective.CAPACITY
@@ -97,6 +101,31 @@ class StudySpec(Spec):
         return self
 
     @model_validator(mode="after")
+    def _mixable(self) -> StudySpec:
+        names = [share.workload.name for share in self.mix]
+        if len(set(names)) != len(names):
+            raise UsageError(
+                f"workloads: two have the same name ({', '.join(names)}).", "Name each of them differently."
+            )
+        if self.mix and self.mix[0].workload != self.workload:
+            raise ValueError("the first of several workloads must be the study's workload")
+        if self.mix and self.objective is Objective.PARETO:
+            raise UsageError("objective pareto: a front is of one workload.", "Leave the others out.")
+        if self.combine is Combine.WORST and any(share.weight != 1.0 for share in self.mix):
+            raise UsageError("workloads: weights do not count for the worst of them.", "Add 'combine: weighted'.")
+        return self
+
+    @property
+    def workloads(self) -> tuple[Workload, ...]:
+        """All that a configuration must serve."""
+        return tuple(share.workload for share in self.mix) or (self.workload,)
+
+    @property
+    def longest_workload(self) -> Workload:
+        """The workload with the longest sequences, which decides the context length and the memory."""
+        return max(self.workloads, key=lambda workload: workload.longest_sequence)
+
+    @model_validator(mode="after")
     def _objective_and_load(self) -> StudySpec:
         self.objective.check_load(self.load)
         return self
@@ -110,6 +139,7 @@ class StudySpec(Spec):
         hidden |= {"objective"} if self.objective is Objective.implied_by(self.load) else set()
         hidden |= {"price_per_hour"} if self.objective is not Objective.COST else set()
         hidden |= {"quality"} if self.quality == QualityLimits() else set()
+        hidden |= set() if self.mix else {"mix", "combine"}
         return self.model_dump(mode="json", exclude=hidden)
 
     def fingerprint(self) -> str:
@@ -119,8 +149,8 @@ class StudySpec(Spec):
 
 
 _KEYS = {
-    "name", "gpu", "model", "workload", "slo", "load", "objective", "price", "engine", "arguments", "space", "budget",
-    "sampler", "seed", "allow_lossy", "quality", "reuse",
+    "name", "gpu", "model", "workload", "workloads", "combine", "slo", "load", "objective", "price", "engine",
+    "arguments", "space", "budget", "sampler", "seed", "allow_lossy", "quality", "reuse",
 }  # fmt: skip
 
 

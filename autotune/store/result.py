@@ -124,6 +124,8 @@ class ProbeDocument(_Document):
     prefix_hit_rate: float | None = None
     energy_per_token_j: float | None = None
     """Energy of the GPUs over the probe by the output tokens that came in it; null without their power."""
+    workload: str = ""
+    """Which of several workloads was sent."""
     errors: dict[str, int] = Field(default_factory=dict)
     client: dict[str, float] = Field(default_factory=dict)
     telemetry: dict[str, Any] = Field(default_factory=dict)
@@ -145,6 +147,27 @@ class Timings(_Document):
 
     def __add__(self, other: Timings) -> Timings:
         return Timings(**{name: getattr(self, name) + getattr(other, name) for name in Timings.model_fields})
+
+
+class WorkloadFigures(_Document):
+    """What a configuration does with one of several workloads; fields as those of a trial."""
+
+    workload: str
+    capacity_rps: float | None = None
+    capacity_interval: tuple[float, float] | None = None
+    dominated: bool = False
+    output_tokens_per_s: float | None = None
+    total_tokens_per_s: float | None = None
+    p50_latency_s: float | None = None
+    p99_latency_s: float | None = None
+    p99_interval_s: tuple[float | None, float | None] | None = None
+    p99_label: str = ""
+    p99_ttft_s: float | None = None
+    p99_tpot_s: float | None = None
+    target_latency_s: float | None = None
+    cost_per_million_tokens: float | None = None
+    energy_per_token_j: float | None = None
+    slo_margin: float | None = None
 
 
 class TrialDocument(_Document):
@@ -192,6 +215,11 @@ class TrialDocument(_Document):
     """Energy per output token in the probe nearest to the reported load."""
     slo_margin: float | None = None
     """log of the worst ratio of a percentile to its limit at the reported load; above 0 the SLO is missed."""
+    workloads: list[WorkloadFigures] = Field(default_factory=list)
+    """Where several workloads are served, the figures of each that was measured; those above are of the first, with
+    ``output_tokens_per_s`` 0 and the worst ``slo_margin`` where any of them missed the SLO."""
+    relative: float | None = None
+    """Where several workloads are served: their figures combined, as a multiple of the reference's."""
     requests: int = 0
     timings: Timings = Timings()
     probes: list[ProbeDocument] = Field(default_factory=list)
@@ -243,6 +271,8 @@ class BestDocument(_Document):
     power: float | None = None
     cost_per_million_tokens: float | None = None
     energy_per_token_j: float | None = None
+    workloads: list[WorkloadFigures] = Field(default_factory=list)
+    relative: float | None = None
     requests: int = 0
     confirmed: bool = False
     quality: QualityDocument | None = None

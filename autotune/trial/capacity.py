@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from autotune.spec import LoadLevel, Loop
 from autotune.stats.capacity import CapacityEstimate, CapacitySearch, ProbeResult
 from autotune.stats.probe import probe_size
 from autotune.stats.slo_test import Verdict
-from autotune.store.result import ProbeDocument
+from autotune.store.result import ProbeDocument, WorkloadFigures
 from autotune.trial.figures import finite
 from autotune.trial.order import TrialOrder
 from autotune.trial.prober import JudgedProbe, Prober, ProbesVoidError
@@ -69,6 +70,20 @@ class Measured:
             for name in ("p50_latency_s", "p99_latency_s", "p99_interval_s", "p99_label", "p99_ttft_s", "p99_tpot_s"):
                 found[name] = getattr(self.probe, name)
         return found
+
+
+def combined_fields(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Fields of a trial from those of several workloads by name: the first one's, unless any of them is lost."""
+    (_, first), *_ = parts
+    margins = [margin for _, part in parts if (margin := part["slo_margin"]) is not None]
+    missed = any(not part["output_tokens_per_s"] for _, part in parts)
+    return {
+        **first,
+        "output_tokens_per_s": 0.0 if missed else first["output_tokens_per_s"],
+        "dominated": any(part.get("dominated", False) for _, part in parts),
+        "slo_margin": max(margins, default=None),
+        "workloads": [WorkloadFigures.model_validate({**part, "workload": name}) for name, part in parts],
+    }
 
 
 async def measure_capacity(prober: Prober, order: TrialOrder) -> Measured:

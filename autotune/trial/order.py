@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autotune.spec import Arguments
 from autotune.store.result import Role
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadRates:
+    """Where the capacity search for one of several workloads begins; as the fields of an order."""
+
+    guess_rate: float | None = None
+    guess_uncertainty: float = 3.0
+    incumbent_rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +45,22 @@ class TrialOrder:
     """The default configuration, whose output others are compared with."""
     effort: float = 1.0
     """Scales the requests of a probe: a proposal is looked at more briefly than what is quoted."""
+    rates: Mapping[str, WorkloadRates] = field(default_factory=dict)
+    """Where several workloads are served: the rates of each by its name, instead of those above."""
 
     @property
     def prompt_stream(self) -> str:
         """Name of the prompt stream: common to all configurations, and unseen in each confirmation round."""
         return "search" if self.block is None else f"confirm-{self.block}"
+
+    def of(self, workload: str) -> TrialOrder:
+        """The order for one of several workloads."""
+        rates = self.rates.get(workload)
+        if rates is None:
+            return self
+        return replace(
+            self,
+            guess_rate=rates.guess_rate,
+            guess_uncertainty=rates.guess_uncertainty,
+            incumbent_rate=rates.incumbent_rate,
+        )

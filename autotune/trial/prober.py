@@ -101,6 +101,8 @@ class Prober:
     """Engine seconds per wall second."""
     keep_files: bool = True
     """Whether requests and telemetry are written into the trial's folder."""
+    several: bool = False
+    """Whether other workloads are served as well, so that probes name theirs."""
     probes: list[ProbeDocument] = field(default_factory=list)
     _records: list[tuple[int, float, Sequence[RequestRecord]]] = field(default_factory=list)
     _telemetry: list[Telemetry] = field(default_factory=list)
@@ -148,7 +150,7 @@ class Prober:
             level=level,
             workload=self.workload,
             seed=self.seed,
-            stream=f"{self.order.prompt_stream}-{index}",
+            stream=self._stream(index),
             max_requests=max_requests,
             max_duration=max_duration,
             request_timeout=self.request_timeout,
@@ -174,6 +176,13 @@ class Prober:
         self._keep(index, run, telemetry, document)
         return JudgedProbe(document, verdict, _tokens_per_request(run.records))
 
+    def _stream(self, index: int) -> str:
+        """Name of a probe's prompts: those of one workload do not depend on how many probes another one took."""
+        if not self.several:
+            return f"{self.order.prompt_stream}-{index}"
+        own = sum(probe.workload == self.workload.name for probe in self.probes)
+        return f"{self.order.prompt_stream}-{self.workload.name}-{own}"
+
     def _document(
         self, index: int, purpose: str, run: LoadRun, verdict: ProbeVerdict, telemetry: Telemetry
     ) -> ProbeDocument:
@@ -183,6 +192,7 @@ class Prober:
             telemetry, run.client, slo=self.slo, duration=run.ended - run.started, scale=self.time_scale
         )
         update: dict[str, object] = {
+            "workload": self.workload.name if self.several else "",
             "telemetry": {k: dict(v) for k, v in summary.items()},
             "valid": validity.valid,
             "invalid_reason": validity.reason,

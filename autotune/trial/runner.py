@@ -13,7 +13,7 @@ from autotune.load.api import LoadGenerator, Target
 from autotune.spec import Arguments, LoadLevel, Objective, Slo, Workload
 from autotune.store.result import Outcome, ProbeDocument, QualityDocument, Timings, TrialDocument
 from autotune.telemetry import Device
-from autotune.trial.capacity import Measured, measure_capacity, measure_front, measure_level
+from autotune.trial.capacity import Measured, combined_fields, measure_capacity, measure_front, measure_level
 from autotune.trial.order import TrialOrder
 from autotune.trial.prober import EngineFailedError, ProbeEvents, Prober, RequestsFailedError, wait_until_idle
 from autotune.trial.quality import QualityCheck
@@ -38,6 +38,8 @@ class TrialSetup:
     """What the figures are for: it decides which are taken where."""
     price_per_hour: float | None = None
     """US dollars an hour of what the engine runs on."""
+    more_workloads: tuple[Workload, ...] = ()
+    """Workloads that are served as well; each is measured by itself, on the same engine."""
     time_scale: float = 1.0
     """Engine seconds per wall second."""
     environment: dict[str, str] = field(default_factory=dict)
@@ -79,7 +81,7 @@ class TrialRunner:
         spent: dict[str, float] = {}
         prober: Prober | None = None
         facts = EngineFacts()
-        measured = Measured()
+        measured: list[tuple[str, Measured]] = []
         quality: QualityDocument | None = None
         failure: Failure | None = None
         try:
@@ -88,16 +90,12 @@ class TrialRunner:
                 target = Target(running.url, running.served_model, self.setup.vocabulary)
                 async with self._generator(target) as generator:
                     prober = self._prober(order, running, generator)
-                    self.events.phase("warming up")
-                    at = clock.now()
-                    await prober.warm_up()
-                    spent["warm_up"] = clock.now() - at
-                    at = clock.now()
-                    try:
-                        measured = await self._measure(order, prober)
-                    finally:
-                        spent["measure"] = clock.now() - at
-                    quality = await self._check_output(order, running, measured)
+                    for workload in (self.setup.workload, *self.setup.more_workloads):
+                        measured.append((workload.name, await self._serve(order, prober, workload, spent)))
+                        if not (measured[-1][1].carries or order.must_resolve):
+                            break
+                    carries = all(each.carries for _, each in measured)
+                    quality = await self._check_output(order, running, carries=carries)
         except EngineStartError as error:
             failure = error.failure
         except EngineFailedError as error:
@@ -111,7 +109,9 @@ class TrialRunner:
         document = _document(order, probes, facts, Timings(**spent, other=other))
         if failure is not None:
             return document.model_copy(update=_failed(failure))
-        return document.model_copy(update=measured.fields(self.setup.price_per_hour) | {"quality": quality})
+        fields = [(name, each.fields(self.setup.price_per_hour)) for name, each in measured]
+        found = combined_fields(fields) if self.setup.more_workloads else fields[0][1]
+        return document.model_copy(update=found | {"quality": quality})
 
     @contextlib.asynccontextmanager
     async def _engine(self, order: TrialOrder, spent: dict[str, float]) -> AsyncIterator[RunningEngine]:
@@ -158,7 +158,22 @@ class TrialRunner:
             time_scale=self.setup.time_scale,
             keep_files=self.setup.keep_files,
             settle=self.setup.settle,
+            several=bool(self.setup.more_workloads),
         )
+
+    async def _serve(self, order: TrialOrder, prober: Prober, workload: Workload, spent: dict[str, float]) -> Measured:
+        """Warm the engine up for a workload, then measure it."""
+        clock = self.setup.engine.clock
+        prober.workload = workload
+        self.events.phase("warming up")
+        at = clock.now()
+        await prober.warm_up()
+        spent["warm_up"] = spent.get("warm_up", 0.0) + clock.now() - at
+        at = clock.now()
+        try:
+            return await self._measure(order.of(workload.name), prober)
+        finally:
+            spent["measure"] = spent.get("measure", 0.0) + clock.now() - at
 
     async def _measure(self, order: TrialOrder, prober: Prober) -> Measured:
         objective = self.setup.objective
@@ -170,10 +185,10 @@ class TrialRunner:
         return await measure_capacity(prober, order)
 
     async def _check_output(
-        self, order: TrialOrder, running: RunningEngine, measured: Measured
+        self, order: TrialOrder, running: RunningEngine, *, carries: bool
     ) -> QualityDocument | None:
         check = self.setup.quality
-        if check is None or not (order.is_reference or measured.carries):
+        if check is None or not (order.is_reference or carries):
             return None
         self.events.phase("checking the output")
         await self.setup.settle(running)

@@ -42,6 +42,7 @@ def virtual_setup(
     load: LoadLevel | None = None,
     objective: Objective = Objective.CAPACITY,
     price_per_hour: float | None = None,
+    more_workloads: tuple[Workload, ...] = (),
     seed: int = 0,
     keep_files: bool = False,
 ) -> TrialSetup:
@@ -54,6 +55,7 @@ def virtual_setup(
         load: a fixed load, or None to search for the capacity.
         objective: what the figures are for.
         price_per_hour: US dollars an hour of the engine.
+        more_workloads: sent as well, each by itself.
         seed: of prompts' lengths and arrivals, the same streams as over HTTP.
         keep_files: write each trial's requests into its folder.
     """
@@ -69,6 +71,7 @@ def virtual_setup(
         make_devices=lambda running: (),
         objective=objective,
         price_per_hour=price_per_hour,
+        more_workloads=more_workloads,
         settle=_idle,
         keep_files=keep_files,
     )

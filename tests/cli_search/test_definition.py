@@ -6,7 +6,7 @@ import pytest
 
 from autotune.base.errors import UsageError
 from autotune.cli.definition import StudyOptions, build_spec, parse_argument
-from autotune.spec import EngineChoice, LoadLevel, Objective, QualityLimits
+from autotune.spec import Combine, EngineChoice, LoadLevel, Objective, QualityLimits
 
 STUDY = """
 name: mine
@@ -158,3 +158,44 @@ def test_an_objective_and_a_load_that_do_not_fit_are_refused(changes: dict[str, 
         build_spec(options(**changes))
     assert named in str(caught.value)
     assert caught.value.remedy
+
+
+def test_several_workloads_from_the_command_line_and_from_a_study_file(tmp_path: Path) -> None:
+    spec = build_spec(options(workload="chat", more_workloads=("rag",)))
+    assert [workload.name for workload in spec.workloads] == ["chat", "rag"]
+    assert (spec.workload.name, spec.combine, spec.name) == ("chat", Combine.WORST, "t4-qwen3-4b-chat-rag")
+    path = tmp_path / "study.yaml"
+    rest = "\n".join(line for line in STUDY.splitlines() if not line.startswith("workload"))
+    path.write_text(
+        f"{rest}\nworkloads:\n- {{workload: chat, weight: 3}}\n"
+        "- {workload: {name: long, input_tokens: 3000, output_tokens: 10}}\ncombine: weighted\n"
+    )
+    spec = build_spec(StudyOptions(study=path))
+    assert [(share.workload.name, share.weight) for share in spec.mix] == [("chat", 3.0), ("long", 1.0)]
+    assert spec.longest_workload.name == "long"
+
+
+@pytest.mark.parametrize(
+    ("lines", "named"),
+    [
+        ("workloads: [chat]", "list of two or more"),
+        ("workloads: [chat, rag]", "names no workload"),
+        ("workloads: [{workload: chat, weight: 0}, {workload: rag}]", "weight"),
+        ("workloads: [{workload: chat, share: 1}, {workload: rag}]", "share"),
+        ("workloads: [{workload: chat}, {workload: chat}]", "same name"),
+        ("combine: weighted", "one workload"),
+        ("workload: chat\nworkloads: [{workload: chat}, {workload: rag}]", "both are given"),
+    ],
+)
+def test_a_wrong_list_of_workloads_is_refused(tmp_path: Path, lines: str, named: str) -> None:
+    path = tmp_path / "study.yaml"
+    rest = "\n".join(line for line in STUDY.splitlines() if not line.startswith("workload"))
+    path.write_text(f"{rest}\n{lines}\n")
+    with pytest.raises(UsageError) as caught:
+        build_spec(StudyOptions(study=path))
+    assert named in str(caught.value)
+
+
+def test_lengths_of_several_workloads_are_written_in_their_files() -> None:
+    with pytest.raises(UsageError, match="--input-tokens"):
+        build_spec(options(workload="chat", more_workloads=("rag",), input_tokens="100"))

@@ -7,11 +7,11 @@ import pytest
 from autotune.export.configuration import configuration_of
 from autotune.export.provenance import provenance_lines
 from autotune.report import render_report, words
-from autotune.report.comparison import comparison
+from autotune.report.comparison import comparison, workload_rows
 from autotune.report.lookup import Standing, best_so_far, yardstick
 from autotune.report.series import capacity_history
 from autotune.search.objective import aim_of_result, front
-from autotune.store.result import Outcome, StudyDocument
+from autotune.store.result import Outcome, StudyDocument, WorkloadFigures
 
 
 def sought(document: StudyDocument, objective: str) -> StudyDocument:
@@ -90,3 +90,34 @@ def test_an_exported_file_says_what_the_gain_is_in(document: StudyDocument) -> N
 
     assert "capacity +39.5 %" in verdict(document)
     assert "P99 latency lower by +39.5 %" in verdict(sought(document, "latency"))
+
+
+def test_several_workloads_are_shown_one_by_one_against_the_default(document: StudyDocument) -> None:
+    def parts(of: object) -> dict[str, object]:
+        rate = getattr(of, "capacity_rps", None)
+        if not rate:
+            return {}
+        seqs = int(getattr(of, "arguments").get("max-num-seqs", 256))  # noqa: B009
+        rates = {"chat": rate, "rag": seqs / 512}
+        shown = [WorkloadFigures(workload=n, capacity_rps=r, output_tokens_per_s=100 * r) for n, r in rates.items()]
+        return {"workloads": shown, "relative": 1.25}
+
+    assert document.best is not None
+    several = document.model_copy(
+        update={
+            "definition": document.definition | {"combine": "worst", "mix": [{}, {}]},
+            "trials": [trial.model_copy(update=parts(trial)) for trial in document.trials],
+            "best": document.best.model_copy(update=parts(document.best)),
+        }
+    )
+    default = next(row for row in comparison(several) if row.standing is Standing.DEFAULT)
+    usual = int(default.arguments.get("max-num-seqs", 256))
+    seen = 0
+    for row, part, ratio in workload_rows(several):
+        if part.workload == "rag":
+            assert ratio == pytest.approx(int(row.arguments.get("max-num-seqs", 256)) / usual)
+            seen += 1
+    assert seen > 1
+    assert "worst of the workloads 1.25 times the default" in words.verdict_sentence(several)
+    assert "Workload by workload" in render_report(several)
+    assert workload_rows(document) == []

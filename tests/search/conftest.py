@@ -30,6 +30,9 @@ SPACE = {
 }
 
 
+WORKLOAD = Workload(input_tokens=LengthSpec.parse(512), output_tokens=LengthSpec.parse(256))
+
+
 class NoEngine:
     """An engine that is never started: the tests' executor answers instead."""
 
@@ -104,6 +107,7 @@ class Bench:
     trials: int = 6
     refuse: Callable[[Arguments], Refusal | None] = lambda arguments: None
     model: str = "qwen3-4b"
+    workload: Workload = WORKLOAD
     asked: dict[str, object] = field(default_factory=dict)
     """What else the study asks for."""
     notices: Notices = field(default_factory=Notices)
@@ -113,7 +117,7 @@ class Bench:
             name="s",
             gpu="t4",
             model=self.model,
-            workload=Workload(input_tokens=LengthSpec.parse(512), output_tokens=LengthSpec.parse(256)),
+            workload=self.workload,
             slo=Slo.from_mapping({"p99_latency": "10s"}),
             space=SPACE,
             budget=Budget(trials=self.trials),
@@ -127,7 +131,7 @@ class Bench:
             spec=spec,
             gpu=gpu,
             model=model,
-            space=build_space(gpu, model, spec.workload, overrides=spec.space, fixed=spec.arguments),
+            space=build_space(gpu, model, spec.longest_workload, overrides=spec.space, fixed=spec.arguments),
             engine=NoEngine(),
             folder=folder,
             storage=url,

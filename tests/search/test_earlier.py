@@ -10,7 +10,7 @@ import pytest
 from autotune.search.confirmation import configuration_key
 from autotune.search.earlier import EarlierStudies
 from autotune.search.feasibility import Judge
-from autotune.search.study import BRIEF
+from autotune.search.orders import BRIEF
 from autotune.spec import LoadLevel, QualityLimits, Workload
 from autotune.store import Circumstances, MeasuredConfiguration, Store
 from autotune.store.result import AgreementDocument, Decision, Outcome, QualityDocument, Role, TrialDocument
