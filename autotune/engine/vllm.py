@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -23,6 +24,11 @@ from autotune.space import normalise, to_argv
 from autotune.spec import Arguments
 from autotune.telemetry import gpu_memory_used
 
+FORK_ON_GPU = "AUTOTUNE_FORK_ON_GPU"
+"""Environment variable: set to 1, engines on a GPU are forked too (docs/decisions/0007-forked-starts.md)."""
+FORKED_LOG = "engine.forked.log"
+"""Where the log of a forked start that failed oddly is kept, while the plain one writes its own."""
+
 
 class VllmEngine:
     """Starts engines of one vLLM installation on one GPU.
@@ -36,7 +42,8 @@ class VllmEngine:
         environment: variables for every engine, over the outer ones.
         memory_used: bytes taken on the GPU by anybody; NVML is asked unless given.
         cache_folder: where answers of the installation are kept; the user's cache folder unless given.
-        warm_starts: fork engines from a process that has vLLM imported, which saves most of a start's time.
+        warm_starts: fork engines from a process that has vLLM imported, where that is known to work; it saves most of
+            a start's time.
     """
 
     def __init__(
@@ -117,6 +124,8 @@ class VllmEngine:
                 raise
             # A configuration must not be blamed for the way in which it was started.
             await asyncio.to_thread(self._launcher.give_up)
+            with contextlib.suppress(OSError):
+                (request.folder / "engine.log").replace(request.folder / FORKED_LOG)
         return await start_engine(request, command, environment, self._supervision)
 
     async def close(self) -> None:
@@ -155,9 +164,12 @@ _MAYBE_FROM_FORKING = frozenset(
 
 def _launcher(installation: VllmInstallation, guard: Guard, environment: Mapping[str, str]) -> WarmLauncher | None:
     """A launcher that forks, where the installation's Python is known and its processes may be forked."""
-    bound = environment.get("VLLM_CPU_OMP_THREADS_BIND", "auto") != "nobind"
-    if installation.python is None or (installation.on_cpu and bound):
+    if installation.on_cpu:
         # On a CPU vLLM binds the threads of its workers by variables that only a fresh process reads.
+        wanted = environment.get("VLLM_CPU_OMP_THREADS_BIND", "auto") == "nobind"
+    else:
+        wanted = environment.get(FORK_ON_GPU, "") == "1"
+    if installation.python is None or not wanted:
         return None
     return WarmLauncher(installation.python, installation.command, guard)
 

@@ -18,6 +18,7 @@ import pytest
 from autotune.engine import Cause, CommandStyle, EngineStartError, LaunchRequest, VllmEngine, VllmInstallation
 from autotune.engine._marker import Marker
 from autotune.engine._procfs import environment_of, is_alive, look_at
+from autotune.engine.vllm import FORK_ON_GPU, FORKED_LOG
 
 FAKE = Path(__file__).parent / "fake_vllm.py"
 TORCH = """
@@ -39,14 +40,20 @@ MakeWarmEngine = Callable[..., VllmEngine]
 async def make_warm_engine(nothing_left: None, tmp_path: Path) -> AsyncIterator[MakeWarmEngine]:
     engines: list[VllmEngine] = []
 
-    def make(behaviour: dict[str, Any] | None = None, *, initialised: bool = False, seconds: float = 0.0) -> VllmEngine:
+    def make(
+        behaviour: dict[str, Any] | None = None, *, initialised: bool = False, seconds: float = 0.0, fork: bool = True
+    ) -> VllmEngine:
         packages = tmp_path / "packages"
         packages.mkdir(exist_ok=True)
         (packages / "torch.py").write_text(TORCH.format(initialised=initialised, seconds=seconds))
         shutil.copy(FAKE, packages / "fake_server.py")
         command = (sys.executable, "-m", "fake_server")
         installation = VllmInstallation(command, "0.99.0", CommandStyle.SERVE, sys.executable)
-        environment = {"FAKE_VLLM": json.dumps(behaviour or {}), "PYTHONPATH": str(packages)}
+        environment = {
+            "FAKE_VLLM": json.dumps(behaviour or {}),
+            "PYTHONPATH": str(packages),
+            **({FORK_ON_GPU: "1"} if fork else {}),
+        }
         engines.append(VllmEngine(installation, environment=environment, study="warm"))
         return engines[-1]
 
@@ -156,11 +163,24 @@ async def test_an_odd_failure_of_a_fork_is_tried_plainly(
     make_warm_engine: MakeWarmEngine, make_request: MakeRequest
 ) -> None:
     engine = make_warm_engine({"exit": 3, "print": "RuntimeError: something odd"})
+    request = make_request()
     with pytest.raises(EngineStartError):
-        await engine.start(make_request())
+        await engine.start(request)
     launcher = engine._launcher
     assert launcher is not None
     assert not launcher.warm
+    logs = [request.folder / name for name in (FORKED_LOG, "engine.log")]
+    assert ["something odd" in log.read_text() for log in logs] == [True, True]
+
+
+async def test_engines_on_a_gpu_are_forked_only_when_asked(
+    make_warm_engine: MakeWarmEngine, make_request: MakeRequest
+) -> None:
+    running = await make_warm_engine(fork=False).start(make_request())
+    state = look_at(running.process_id)
+    assert state is not None
+    assert state.parent == os.getpid()
+    await running.stop()
 
 
 async def test_cancelling_a_start_that_waits_for_imports(
