@@ -8,7 +8,7 @@ from autotune.report import figures
 from autotune.report._html import Html, tag
 from autotune.report._svg import NARROW, WIDE, Axis, Drawing, Line, Mark, Size, shape_path
 from autotune.report.lookup import Standing
-from autotune.report.series import CapacityHistory, Curve, HistoryPoint, LatencyPicture
+from autotune.report.series import CapacityHistory, Curve, FrontPicture, HistoryPoint, LatencyPicture
 from autotune.store.result import Outcome, Role, Timings
 
 _SHAPES = {
@@ -60,6 +60,24 @@ def latency_chart(picture: LatencyPicture) -> Html:
     ]
     if any(curve.standing is Standing.OTHER for curve in picture.curves):
         entries.append(("circle", "other", "other configurations of the search"))
+    return _figure(draw, entries)
+
+
+def front_chart(picture: FrontPicture) -> Html:
+    """Latency against output: what nothing beats, in a line, among all that held the SLO."""
+    points = [*picture.front, *picture.others]
+
+    def draw(size: Size) -> Html:
+        x = Axis(0.0, max(p.output for p in points) * 1.05, picture.output_title)
+        y = Axis(0.0, max(p.latency_s for p in points) * 1.08, picture.latency_title)
+        drawing = Drawing(size, x, y, "Latency against output of each configuration")
+        drawing.line(Line([(p.output, p.latency_s) for p in picture.front], "winner"))
+        for style, shown in (("other", picture.others), ("winner", picture.front)):
+            drawing.marks(Mark(p.output, p.latency_s, "circle", style, p.words) for p in shown)
+        return drawing.markup()
+
+    entries = [("circle", "winner", "on the front")]
+    entries += [("circle", "other", "beaten in both figures")] if picture.others else []
     return _figure(draw, entries)
 
 

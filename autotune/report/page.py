@@ -15,15 +15,14 @@ from autotune.report._findings import (
     comparison_section,
     confirmation_section,
     explanation_section,
-    front_section,
     importance_section,
     verdict_box,
     winner_section,
-    workloads_section,
 )
 from autotune.report._html import Html, tag
 from autotune.report._parts import section
 from autotune.report._quality import quality_section
+from autotune.report._several import front_section, workloads_section
 from autotune.report._trials import failures_section, trials_section
 from autotune.report.series import capacity_history, latency_pictures
 from autotune.store.result import StudyDocument

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from autotune.base.units import parse_duration
 from autotune.report import figures
 from autotune.report.lookup import Standing, configuration_key, standings, yardstick
-from autotune.report.words import cause_words, configuration_words, flags_words
-from autotune.search.objective import Figure
+from autotune.report.words import cause_words, configuration_words, flags_words, front_load
+from autotune.search.objective import Figure, aim_of_result
 from autotune.store.result import Outcome, ProbeDocument, Role, StudyDocument, TrialDocument
 
 _KEPT_PERCENTILES = ("p50", "p90", "p99")
@@ -66,6 +67,50 @@ class CapacityHistory:
     measure: Figure
     points: tuple[HistoryPoint, ...]
     best_so_far: tuple[tuple[int, float], ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class FrontMark:
+    """One configuration by its two figures: output tok/s and seconds of latency."""
+
+    output: float
+    latency_s: float
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class FrontPicture:
+    """Where a front was sought: its configurations, most output first, and the others that held the SLO."""
+
+    output_title: str
+    latency_title: str
+    front: tuple[FrontMark, ...]
+    others: tuple[FrontMark, ...]
+
+
+def front_picture(document: StudyDocument) -> FrontPicture:
+    """The configurations of the search by the two figures of a front."""
+    output, latency = aim_of_result(document).told
+    numbers = {point.number for point in document.front}
+
+    def marks(trials: Iterable[TrialDocument]) -> tuple[FrontMark, ...]:
+        return tuple(
+            FrontMark(
+                x,
+                y,
+                f"trial {t.number}, {configuration_words(t)}: {figures.tokens_per_second(x)}, {figures.seconds(y)}",
+            )
+            for t in trials
+            if (x := output.of(t)) is not None and (y := latency.of(t)) is not None
+        )
+
+    searched = [t for t in document.trials if t.role is not Role.CONFIRMATION]
+    return FrontPicture(
+        output_title="output tok/s",
+        latency_title=f"{latency.heading}, {front_load(document)}",
+        front=marks(sorted((t for t in searched if t.number in numbers), key=output.merit, reverse=True)),
+        others=marks(t for t in searched if t.number not in numbers),
+    )
 
 
 def latency_pictures(document: StudyDocument) -> list[LatencyPicture]:

@@ -9,9 +9,9 @@ from autotune.export.provenance import provenance_lines
 from autotune.report import render_report, words
 from autotune.report.comparison import comparison, workload_rows
 from autotune.report.lookup import Standing, best_so_far, yardstick
-from autotune.report.series import capacity_history
+from autotune.report.series import capacity_history, front_picture
 from autotune.search.objective import aim_of_result, front
-from autotune.store.result import Outcome, StudyDocument, WorkloadFigures
+from autotune.store.result import Outcome, Role, StudyDocument, WorkloadFigures
 
 
 def sought(document: StudyDocument, objective: str) -> StudyDocument:
@@ -121,3 +121,14 @@ def test_several_workloads_are_shown_one_by_one_against_the_default(document: St
     assert "worst of the workloads 1.25 times the default" in words.verdict_sentence(several)
     assert "Workload by workload" in render_report(several)
     assert workload_rows(document) == []
+
+
+def test_the_picture_of_a_front_has_all_that_held_the_slo(document: StudyDocument) -> None:
+    many = sought(document, "pareto")
+    picture = front_picture(many)
+    assert [mark.output for mark in picture.front] == [point.output_tokens_per_s for point in many.front]
+    beaten = {(mark.output, mark.latency_s) for mark in picture.others}
+    for output, latency in beaten:
+        assert any(mark.output >= output and mark.latency_s <= latency for mark in picture.front)
+    held = [t for t in many.trials if t.role is not Role.CONFIRMATION and t.output_tokens_per_s]
+    assert len(picture.front) + len(picture.others) == len(held)

@@ -6,6 +6,7 @@ import math
 
 import pytest
 from optuna.study import StudyDirection
+from optuna_dashboard._serializer import serialize_frozen_trial
 
 from autotune.base.errors import UsageError
 from autotune.catalog import load_gpu
@@ -100,6 +101,11 @@ async def test_a_configuration_that_misses_the_slo_is_infinitely_slow_to_optuna(
     missed = {t.number for t in result.trials if not t.output_tokens_per_s}
     assert missed
     assert {n for n, value in values.items() if math.isinf(value)} == missed
+    study = run.record.study
+    attributes = study._storage.get_study_system_attrs(study._study_id)
+    shown = {t.number: serialize_frozen_trial(study._study_id, t, attributes) for t in run.record.trials()}
+    assert {n for n, trial in shown.items() if trial["values"] == ["inf"]} == missed, "JSON has no infinity"
+    assert all(any(value > 0 for value in shown[n]["constraints"]) for n in missed)
     assert result.verdict.decision is Decision.KEEP_DEFAULT
 
 
