@@ -78,7 +78,10 @@ def build_spec(options: StudyOptions) -> StudySpec:
     if model is None:
         raise UsageError("--model is missing.", "Name the model, e.g. --model qwen3-4b; 'autotune models' lists them.")
     mix = _mix(options, document)
-    if not mix and (options.combine or document.get("combine")):
+    combine = options.combine or document.get("combine")
+    if options.workload is not None and options.combine is None and not mix:
+        combine = None
+    if combine is not None and not mix:
         raise UsageError("combine: there is one workload.", "Give several (--workload chat --workload rag).")
     workload = mix[0].workload if mix else build_workload(options, document.get("workload"))
     load = _load(options, document.get("load"))
@@ -92,6 +95,7 @@ def build_spec(options: StudyOptions) -> StudySpec:
         "model": str(model),
         "workload": workload,
         "mix": mix,
+        **({"combine": combine} if combine is not None else {}),
         "slo": build_slo(options, document.get("slo")),
         "load": load,
         "objective": objective,
@@ -104,7 +108,7 @@ def build_spec(options: StudyOptions) -> StudySpec:
     }
     if document.get("quality") is not None:
         values["quality"] = document["quality"]
-    for key in ("engine", "sampler", "seed", "combine"):
+    for key in ("engine", "sampler", "seed"):
         value = getattr(options, key)
         if value is None:
             value = document.get(key)

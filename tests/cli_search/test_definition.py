@@ -172,7 +172,9 @@ def test_several_workloads_from_the_command_line_and_from_a_study_file(tmp_path:
     )
     spec = build_spec(StudyOptions(study=path))
     assert [(share.workload.name, share.weight) for share in spec.mix] == [("chat", 3.0), ("long", 1.0)]
-    assert spec.longest_workload.name == "long"
+    assert (spec.longest_workload.name, spec.combine) == ("long", Combine.WEIGHTED)
+    alone = build_spec(StudyOptions(study=path, workload="rag"))
+    assert (alone.workload.name, alone.mix) == ("rag", ())
 
 
 @pytest.mark.parametrize(
@@ -194,6 +196,11 @@ def test_a_wrong_list_of_workloads_is_refused(tmp_path: Path, lines: str, named:
     with pytest.raises(UsageError) as caught:
         build_spec(StudyOptions(study=path))
     assert named in str(caught.value)
+
+
+def test_a_way_to_combine_one_workload_is_refused() -> None:
+    with pytest.raises(UsageError, match="one workload"):
+        build_spec(options(workload="chat", combine=Combine.WEIGHTED))
 
 
 def test_lengths_of_several_workloads_are_written_in_their_files() -> None:
