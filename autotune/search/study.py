@@ -179,6 +179,9 @@ class StudyRun:
         while not self.budget.spent(self._proposals()) and idle < IDLE_PROPOSALS_THAT_STOP:
             document = await self._run_proposal()
             idle = 0 if document.launched or document.reused_from else idle + 1
+            if not self.budget.worth_going_on(self._merits()):
+                self.observer.notice("One more trial is expected to add almost nothing to the best: the search ends.")
+                return
         if idle >= IDLE_PROPOSALS_THAT_STOP:
             self.observer.notice("The sampler proposes nothing new: the search ends early.")
 
@@ -332,6 +335,15 @@ class StudyRun:
         return sum(
             d.role is Role.SEARCH and d.launched and d.outcome is not Outcome.FAULT for d in self.documents.values()
         )
+
+    def _merits(self) -> list[float]:
+        """Of what was measured so far, in the order of trials."""
+        numbered = sorted(self.documents.items())
+        return [
+            self.aim.score.merit(d)
+            for _, d in numbered
+            if d.outcome is Outcome.MEASURED and d.role is not Role.CONFIRMATION and d.launched
+        ]
 
     def _confirmations_left(self) -> int:
         done = sum(d.role is Role.CONFIRMATION for d in self.documents.values())
