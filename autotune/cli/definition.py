@@ -78,11 +78,6 @@ def build_spec(options: StudyOptions) -> StudySpec:
     if model is None:
         raise UsageError("--model is missing.", "Name the model, e.g. --model qwen3-4b; 'autotune models' lists them.")
     mix = _mix(options, document)
-    combine = options.combine or document.get("combine")
-    if options.workload is not None and options.combine is None and not mix:
-        combine = None
-    if combine is not None and not mix:
-        raise UsageError("combine: there is one workload.", "Give several (--workload chat --workload rag).")
     workload = mix[0].workload if mix else build_workload(options, document.get("workload"))
     load = _load(options, document.get("load"))
     objective = _objective(options, document.get("objective"), load)
@@ -95,7 +90,7 @@ def build_spec(options: StudyOptions) -> StudySpec:
         "model": str(model),
         "workload": workload,
         "mix": mix,
-        **({"combine": combine} if combine is not None else {}),
+        "combine": _combine(options, document.get("combine"), mix),
         "slo": build_slo(options, document.get("slo")),
         "load": load,
         "objective": objective,
@@ -181,6 +176,14 @@ def _mix(options: StudyOptions, document: Mapping[str, Any]) -> tuple[WorkloadSh
             "--input-tokens and --output-tokens: several workloads are given.", "Write the lengths in workload files."
         )
     return shares
+
+
+def _combine(options: StudyOptions, given: object, mix: tuple[WorkloadShare, ...]) -> object:
+    """How several workloads make one score; a study file's wish goes with its workloads."""
+    wanted = options.combine or (None if options.workload is not None and not mix else given)
+    if wanted is not None and not mix:
+        raise UsageError("combine: there is one workload.", "Give several (--workload chat --workload rag).")
+    return wanted or Combine.WORST
 
 
 def _shares(given: object) -> tuple[WorkloadShare, ...]:
