@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from autotune.cli.console import Column, say, show_table
 from autotune.report import figures, words
@@ -36,7 +37,9 @@ def study(document: StudyDocument, top: int) -> None:
     mark = " (SIMULATED)" if document.simulated else ""
     rows = comparison(document)
     if rows:
-        show_table(_COMPARISON, [_comparison_cells(row) for row in rows], f"Against vLLM's own settings{mark}")
+        gain = aim_of_result(document).score.gain_heading
+        columns = tuple(replace(c, title=gain) if c.title == "gain" else c for c in _COMPARISON)
+        show_table(columns, [_comparison_cells(row) for row in rows], f"Against vLLM's own settings{mark}")
     parts = workload_rows(document)
     if parts:
         show_table(_WORKLOADS, [_workload_cells(*part) for part in parts], f"Workload by workload{mark}")

@@ -68,8 +68,8 @@ def front_chart(picture: FrontPicture) -> Html:
     points = [*picture.front, *picture.others]
 
     def draw(size: Size) -> Html:
-        x = Axis(0.0, max(p.output for p in points) * 1.05, picture.output_title)
-        y = Axis(0.0, max(p.latency_s for p in points) * 1.08, picture.latency_title)
+        x = _around([p.output for p in points], picture.output_title)
+        y = _around([p.latency_s for p in points], picture.latency_title)
         drawing = Drawing(size, x, y, "Latency against output of each configuration")
         drawing.line(Line([(p.output, p.latency_s) for p in picture.front], "winner"))
         for style, shown in (("other", picture.others), ("winner", picture.front)):
@@ -79,6 +79,11 @@ def front_chart(picture: FrontPicture) -> Html:
     entries = [("circle", "winner", "on the front")]
     entries += [("circle", "other", "beaten in both figures")] if picture.others else []
     return _figure(draw, entries)
+
+
+def _around(values: Sequence[float], title: str) -> Axis:
+    """An axis that shows differences: what is compared lies close together and far from zero."""
+    return Axis(0.95 * min(values), 1.03 * max(values), title)
 
 
 def _styles(curves: Sequence[Curve]) -> list[str]:

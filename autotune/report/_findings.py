@@ -120,7 +120,7 @@ def winner_section(document: StudyDocument) -> Html | None:
 _COMPARISON_HEADS = (
     ("configuration", False),
     ("capacity, req/s", True),
-    ("against default", True),
+    ("gain", True),
     ("output tok/s", True),
     ("total tok/s", True),
     ("P50 latency", True),
@@ -134,13 +134,15 @@ _COMPARISON_HEADS = (
 def comparison_section(document: StudyDocument) -> Html:
     """Default, modes and winner side by side."""
     rows = comparison(document)
+    gain = f"{aim_of_result(document).score.gain_heading}, against default"
+    heads = [(gain if name == "gain" else name, numeric) for name, numeric in _COMPARISON_HEADS]
     caption = f"Each at the load that it carries with {words.objective_words(document)}"
     if document.simulated:
         caption += "; SIMULATED"
     return section(
         "comparison",
         "Against vLLM's own settings",
-        table(caption, _COMPARISON_HEADS, (({"class_": row.standing.value}, _comparison_cells(row)) for row in rows)),
+        table(caption, heads, (({"class_": row.standing.value}, _comparison_cells(row)) for row in rows)),
         tag(
             "p",
             "Output and total tokens (input and output) are counted apart: a figure that does not say which it counts"

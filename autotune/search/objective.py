@@ -74,6 +74,13 @@ class Figure:
         return 100 * (1 - 1 / (1 + merit_percent / 100))
 
     @property
+    def gain_heading(self) -> str:
+        """Head of a column of improvements."""
+        if self.smaller_is_better:
+            return f"{self.title} lower by"
+        return "gain" if self.attribute == "output_tokens_per_s" else f"gain in {self.title}"
+
+    @property
     def change_words(self) -> str:
         """What a signed improvement is put after; empty for the output, of which it is understood."""
         if self.smaller_is_better:
