@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from autotune.base.errors import EnvironmentProblemError
 from autotune.base.files import write_atomically
 from autotune.store.result import TrialDocument
+
+_IDENTITY = "identity.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,22 @@ class StudyFolder:
         path = self.trial(document.number) / "trial.json"
         write_atomically(path, document.model_dump_json(indent=1) + "\n")
         return path
+
+    def write_identity(self, identity: Mapping[str, Any]) -> None:
+        """Write what must not change when the study is resumed, wherever the folder is taken; atomic."""
+        write_atomically(self.path / _IDENTITY, json.dumps(identity, indent=1) + "\n")
+
+    def read_identity(self) -> dict[str, Any] | None:
+        """What was written of it; None for a new folder, and for one of an earlier version of this program."""
+        try:
+            found: dict[str, Any] = json.loads((self.path / _IDENTITY).read_text())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise EnvironmentProblemError(
+                f"{self.path / _IDENTITY}: cannot be read.", "Move the folder away, or choose another with --out."
+            ) from error
+        return found
 
     def read_trials(self) -> dict[int, TrialDocument]:
         """Every finished trial on disk, by number; half-written ones do not exist by construction."""

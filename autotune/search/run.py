@@ -157,12 +157,15 @@ def run_prepared(prepared: PreparedStudy, observer: StudyObserver, pages: Dashbo
             prepared.artifacts,
             aim_of(prepared.spec),
         )
-        stored = record.attribute(_IDENTITY)
+        known = record.attribute(_IDENTITY)
+        # A folder that came from another machine resumes there, in a database that does not know it.
+        stored = context.folder.read_identity() if known is None else json.loads(known)
         if stored is not None:
-            refuse_changes(prepared.spec.name, json.loads(stored), json.loads(json.dumps(identity)))
-        if stored is None:
+            refuse_changes(prepared.spec.name, stored, json.loads(json.dumps(identity)))
+        if known is None:
             record.set_attribute(_IDENTITY, json.dumps(identity))
             record.set_attribute(_CREATED, context.created)
+        context.folder.write_identity(identity if stored is None else stored)
         context = replace(context, created=str(record.attribute(_CREATED)))
         circumstances = circumstances_of(context, prepared.selection)
         keeper = Keeper(store, context, record, circumstances, pages)

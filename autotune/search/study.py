@@ -109,6 +109,7 @@ class StudyRun:
         """Settle the trials that a killed run left open: told if their result is on disk, else queued again."""
         for finished in self.documents.values():
             self.context.learn(finished)
+        self._restore()
         for stale in self.record.stale():
             document = self.documents.get(stale.number)
             if document is not None:
@@ -119,6 +120,23 @@ class StudyRun:
             attributes = {k: v for k, v in stale.user_attrs.items() if k in ("role", "label", "arguments", "block")}
             self.record.enqueue(stale.params, attributes or seed_attributes(Role.SEARCH, "", None))
             self.observer.notice(f"Trial {stale.number} was interrupted; it is run again.")
+
+    def _restore(self) -> None:
+        """Tell a database that knows nothing of this study what its folder holds: it came from another machine."""
+        if not self.documents or self.record.trials():
+            return
+        for number in range(max(self.documents) + 1):
+            document = self.documents.get(number)
+            arguments: Arguments = {} if document is None else document.arguments
+            params = document.params if document is not None and document.params else None
+            self.record.enqueue(params or self.context.space.params_of(arguments), {})
+            trial = self._ask()
+            if document is None:
+                self.record.fail(trial.number)
+            else:
+                self.keep(document)
+                self.record.tell(trial, document)
+        self.observer.notice(f"{len(self.documents)} trials of the study's folder are new to the database: taken over.")
 
     async def _run_waiting(self) -> None:
         while self.record.waiting():
@@ -244,6 +262,7 @@ class StudyRun:
             document = await self._launch(trial.number, role, arguments, attributes)
         else:
             document = document.model_copy(update={"label": str(attributes.get("label", ""))})
+        document = document.model_copy(update={"params": dict(trial.params)})
         reference = reference_of([*self.documents.values(), document])
         document = with_relative(document, reference, self.context.spec, self.aim)
         self._settle(trial, document)

@@ -178,6 +178,8 @@ class TrialDocument(_Document):
     label: str = ""
     """``vllm-default``, ``performance-mode throughput``, ...; empty for a proposal of the sampler."""
     arguments: dict[str, ArgumentValue]
+    params: dict[str, ArgumentValue] = Field(default_factory=dict)
+    """The sampler's coordinates of it; empty in files of earlier versions."""
     outcome: Outcome
     reason: str = ""
     """The cause, e.g. ``oom_kv_cache``, where the outcome is not ``measured``."""

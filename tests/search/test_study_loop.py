@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gc
+
 import pytest
 from optuna.trial import TrialState
 
@@ -140,8 +142,12 @@ class Killed(BaseException):
     """Stands for kill -9: nothing after it runs."""
 
 
+@pytest.mark.parametrize("travels", [False, True], ids=["stays", "travels"])
 @pytest.mark.parametrize("deaths", [1, 4])
-async def test_a_killed_study_resumes_and_ends_like_an_undisturbed_one(bench, executor, tmp_path, deaths) -> None:
+async def test_a_killed_study_resumes_and_ends_like_an_undisturbed_one(
+    bench, executor, tmp_path, deaths, travels
+) -> None:
+    """On the same machine, or on another one each time, where only its folder came along."""
     undisturbed = await type(bench)(tmp_path / "calm").run(executor(peak_at(32))).run()
     launched: list[str] = []
 
@@ -157,6 +163,9 @@ async def test_a_killed_study_resumes_and_ends_like_an_undisturbed_one(bench, ex
     for death in range(deaths):
         with pytest.raises(Killed):
             await bench.run(executor(kill_on(2 + 3 * death))).run()
+        if travels:
+            gc.collect()
+            (bench.folder / "autotune.db").unlink()
     result = await bench.run(executor(kill_on(10_000))).run()
     assert result.verdict == undisturbed.verdict
     assert result.best is not None
@@ -165,6 +174,10 @@ async def test_a_killed_study_resumes_and_ends_like_an_undisturbed_one(bench, ex
     key = lambda t: (t.role, t.block or 0, str(sorted(t.arguments.items())), t.output_tokens_per_s)  # noqa: E731
     assert sorted(map(key, result.trials)) == sorted(map(key, undisturbed.trials))
     assert len(launched) == len(set(launched)), "a finished trial was run again"
+    told = bench.run(executor(peak_at(32))).record.trials()
+    assert [t.user_attrs["arguments"] for t in told if t.state is TrialState.COMPLETE] == [
+        t.arguments for t in result.trials if t.outcome is not Outcome.FAULT
+    ]
 
 
 async def test_a_machine_that_is_too_busy_slows_the_simulated_clock_instead_of_ending_the_study(
