@@ -107,10 +107,10 @@ def bench(
     ] = None,
     slo_p99: Annotated[str | None, typer.Option("--slo-p99", help="Limit on the P99 latency, e.g. 10s.")] = None,
     slo_ttft_p99: Annotated[
-        str | None, typer.Option("--slo-ttft-p99", help="Limit on the P99 time to first token.")
+        str | None, typer.Option("--slo-ttft-p99", help="Limit on the P99 time to first token, e.g. 500ms.")
     ] = None,
     slo_tpot_p99: Annotated[
-        str | None, typer.Option("--slo-tpot-p99", help="Limit on the P99 time per output token.")
+        str | None, typer.Option("--slo-tpot-p99", help="Limit on the P99 time per output token, e.g. 25ms.")
     ] = None,
     warm_up_requests: Annotated[
         int, typer.Option("--warm-up", min=0, help="Requests sent before, never measured.")
@@ -125,7 +125,7 @@ def bench(
     time_scale: Annotated[
         float, typer.Option(min=0.01, help="Clock of a simulated engine: its seconds per second.")
     ] = 1.0,
-    json_output: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
     """Send load to any OpenAI-compatible server: one level, a sweep of levels, or a search for the capacity."""
     options = StudyOptions(

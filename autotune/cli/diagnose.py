@@ -28,11 +28,15 @@ def diagnose(
     stop_requested: Annotated[
         bool, typer.Option("--stop-requested/--not-asked-to-stop", help="It was asked to stop.")
     ] = False,
-    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
-    """Say why an engine failed: cause, phase, the deciding line, and what to do."""
+    """Say why an engine failed: cause, phase, the deciding line, and what to do.
+
+    Example: autotune diagnose studies/t4-qwen3-4b/trials/0003/engine.log --exit-code 1
+    """
     evidence = Evidence(exit_code=exit_code, was_ready=was_ready, stop_requested=stop_requested)
-    failure = find_cause(_read(log), evidence)
+    text = _read(log)
+    failure = find_cause(text, evidence)
     if json_output:
         document = {
             "cause": failure.cause.value,
@@ -45,7 +49,8 @@ def diagnose(
         typer.echo(json.dumps(document, indent=1))
         return
     if failure.cause is Cause.NONE:
-        typer.echo("none: the log shows no failure.")
+        empty = "the log is empty; tell how the engine ended with --exit-code."
+        typer.echo(f"none: {'the log shows no failure.' if text.strip() else empty}")
         return
     typer.echo(f"cause   {failure.cause.value} ({_MEANING[failure.kind.value]})")
     typer.echo(f"phase   {failure.phase.value}")

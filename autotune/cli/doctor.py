@@ -25,11 +25,13 @@ def doctor(
     end_orphans: Annotated[
         bool, typer.Option("--end-orphans", help="End the engines that a killed autotune left behind.")
     ] = False,
-    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
     """Look at GPU, driver, vLLM, ports, disk and engines left behind, and say what to do.
 
     Exit code 0: usable for what was asked (without options: for the simulated engine); 4: a problem is in the way.
+
+    Example: autotune doctor --gpu auto --engine vllm
     """
     request = Request(
         gpu=None if gpu in (None, "auto") else load_gpu(str(gpu)),

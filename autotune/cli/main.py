@@ -11,6 +11,7 @@ import typer
 
 from autotune import __version__
 from autotune.base.errors import AutotuneError, ExitCode
+from autotune.cli.bench import EXAMPLES as BENCH_EXAMPLES
 from autotune.cli.bench import bench
 from autotune.cli.catalogue import gpus, models, spaces_app
 from autotune.cli.dashboard import dashboard
@@ -33,6 +34,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # Rich's own markup swallows "[default: ...]" and "vllm-autotune[chat]"
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -60,8 +62,8 @@ def _global(
 
 app.command(epilog=SEARCH_EXAMPLES)(search)
 app.command(epilog=PLAN_EXAMPLES)(plan)
+app.command(epilog=BENCH_EXAMPLES)(bench)
 for _command in (
-    bench,
     verify,
     serve,
     chat,
@@ -91,8 +93,7 @@ def run() -> None:
     except typer.Abort:
         _fail("interrupted.", ExitCode.INTERRUPTED)
     except _PARSER_ERROR as error:
-        message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
-        _fail(f"{message}. See 'autotune --help'.", ExitCode.USAGE)
+        _fail(_usage_text(error), ExitCode.USAGE)
     except KeyboardInterrupt:
         _fail("interrupted.", ExitCode.INTERRUPTED)
     except BrokenPipeError:
@@ -101,8 +102,23 @@ def run() -> None:
     sys.exit(code or ExitCode.DONE)
 
 
+def _usage_text(error: Any) -> str:
+    """What was wrong, and the help of the command where it was; nothing where the help has just been shown."""
+    message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
+    if not message:
+        return ""
+    words: list[str] = []
+    context = getattr(error, "ctx", None)
+    while context is not None and context.parent is not None:
+        words.insert(0, str(context.info_name))
+        context = context.parent
+    end = "" if message.endswith(("?", "!")) else "."
+    return f"{message}{end} See '{' '.join(['autotune', *words])} --help'."
+
+
 def _fail(message: str, code: ExitCode) -> None:
-    print(f"autotune: {message}", file=sys.stderr)
+    if message:
+        print(f"autotune: {message}", file=sys.stderr)
     sys.exit(code)
 
 

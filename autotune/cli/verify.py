@@ -23,7 +23,7 @@ def verify(
     engine: Annotated[EngineChoice | None, typer.Option(help="Which engine. [default: as in the study]")] = None,
     vllm_command: Annotated[str | None, typer.Option(help="How to start vLLM, e.g. /env/bin/vllm.")] = None,
     time_scale: Annotated[float | None, typer.Option(min=0.01, help="Speed of the simulated engine's clock.")] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
     """Measure a configuration again and say whether its claim still holds: exit 0, or 1 when it does not.
 
