@@ -63,12 +63,21 @@ def read_yaml_mapping(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}.", "Give a readable file.") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"{path}: not valid YAML: {' '.join(str(error).split())[:200]}.", "Correct the file."
-        ) from error
+        raise UsageError(f"{path}: not valid YAML: {_complaint(error)}.", "Correct the file.") from error
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
         raise UsageError(f"{path}: not a mapping of names to values.", "Write 'name: value' lines.")
     return document
+
+
+def _complaint(error: Exception) -> str:
+    """What is wrong and where, in one line."""
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not text in UTF-8"
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None)
+    if mark is None or not problem:
+        return " ".join(str(error).split())[:200]
+    return f"line {mark.line + 1}, column {mark.column + 1}: {' '.join(str(problem).split())}"
 
 
 def parse_yaml(text: str) -> Any:

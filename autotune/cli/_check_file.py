@@ -75,7 +75,7 @@ def _check_study(path: Path, gpu: str | None) -> Checked:
 def _with_line(error: UsageError, path: Path) -> UsageError:
     """The error with file and line in front, where the line can be told from what the message names."""
     message = re.sub(rf"^(?:study file )?{re.escape(str(path))}:\s*", "", error.message)
-    line = line_of(path, message)
+    line = None if message.startswith("not valid YAML: line ") else line_of(path, message)
     place = f"{path}, line {line}" if line is not None else str(path)
     return UsageError(f"{place}: {message}", error.remedy)
 

@@ -26,6 +26,7 @@ from autotune.spec import (
     WorkloadShare,
 )
 from autotune.spec.argument import ArgumentValue
+from autotune.spec.length import LengthSpec
 from autotune.spec.slo import Metric, SloTarget
 from autotune.spec.study import parse_budget, parse_load, read_study_file, validated
 
@@ -95,7 +96,10 @@ def build_spec(options: StudyOptions) -> StudySpec:
         "load": load,
         "objective": objective,
         "price_per_hour": None if price is None else parse_price(str(price)),
-        "arguments": {**(document.get("arguments") or {}), **dict(parse_argument(text) for text in options.arguments)},
+        "arguments": {
+            **_stored_arguments(document.get("arguments")),
+            **dict(parse_argument(text) for text in options.arguments),
+        },
         "space": read_yaml_mapping(options.space) if options.space is not None else document.get("space") or {},
         "budget": _budget(options, document.get("budget")),
         "allow_lossy": options.allow_lossy or document.get("allow_lossy", False),
@@ -128,6 +132,18 @@ def parse_argument(text: str) -> tuple[str, ArgumentValue]:
     return name, parsed if isinstance(parsed, (bool, int, float)) else value.strip()
 
 
+def _stored_arguments(given: object) -> Mapping[str, Any]:
+    remedy = "Write e.g. arguments: {dtype: half, max-num-seqs: 64}."
+    if not given:
+        return {}
+    if not isinstance(given, Mapping):
+        raise UsageError(f"arguments: '{given}' is not a mapping of engine arguments to values.", remedy)
+    for name, value in given.items():
+        if not isinstance(value, (bool, int, float, str)):
+            raise UsageError(f"arguments: {name}: '{value}' is not a plain value.", remedy)
+    return given
+
+
 def build_workload(options: StudyOptions, given: object = None) -> Workload:
     """The traffic: a named workload, a YAML file or the study file's own (``given``), with the lengths of the options.
 
@@ -139,6 +155,8 @@ def build_workload(options: StudyOptions, given: object = None) -> Workload:
         for key, value in (("input_tokens", options.input_tokens), ("output_tokens", options.output_tokens))
         if value is not None
     }
+    for key, value in lengths.items():
+        LengthSpec.parse(value, f"--{key.replace('_', '-')}")
     return _read_workload(options.workload or given or DEFAULT_WORKLOAD, lengths)
 
 

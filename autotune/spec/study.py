@@ -181,11 +181,14 @@ def parse_load(value: object) -> LoadLevel | None:
     (kind, amount), *_ = value.items()
     try:
         if kind == "concurrency":
+            if isinstance(amount, bool) or float(amount) != int(amount):
+                raise ValueError("not a whole number")
             return LoadLevel.closed(int(amount))
         if kind == "rate":
             return LoadLevel.open(float(amount))
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"load: '{amount}' is not a positive {kind}.", remedy) from error
+    except (ValueError, TypeError, OverflowError) as error:
+        what = "whole number of requests at once above zero" if kind == "concurrency" else "positive rate"
+        raise UsageError(f"load: '{amount}' is not a {what}.", remedy) from error
     raise UsageError(f"load: unknown kind '{kind}'.", remedy)
 
 
@@ -215,4 +218,9 @@ def validated(kind: type[SpecT], values: Mapping[str, Any]) -> SpecT:
         where = ".".join(str(part) for part in first["loc"]) or kind.__name__
         given = first.get("input")
         shown = f" (got {given!r})" if isinstance(given, (str, int, float)) else ""
+        if first["type"] == "string_pattern_mismatch" and where == "name":
+            raise UsageError(
+                f"name: {given!r} cannot name a folder.",
+                "Use letters, digits, '.', '_' and '-', a letter or digit first.",
+            ) from error
         raise UsageError(f"{where}: {first['msg'].removeprefix('Value error, ')}{shown}.", "Correct it.") from error

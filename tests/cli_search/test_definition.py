@@ -206,3 +206,31 @@ def test_a_way_to_combine_one_workload_is_refused() -> None:
 def test_lengths_of_several_workloads_are_written_in_their_files() -> None:
     with pytest.raises(UsageError, match="--input-tokens"):
         build_spec(options(workload="chat", more_workloads=("rag",), input_tokens="100"))
+
+
+@pytest.mark.parametrize(
+    ("key", "complaint"),
+    [
+        ("arguments: [a, b]", "arguments: '.*' is not a mapping"),
+        ("arguments: {max-num-seqs: [1, 2]}", "arguments: max-num-seqs: '.*' is not a plain value"),
+        ("load: {concurrency: 1.7}", "load: '1.7' is not a whole number"),
+        ("load: {concurrency: true}", "load: 'True' is not a whole number"),
+    ],
+)
+def test_values_of_the_wrong_type_in_a_study_file_are_refused_in_words(
+    tmp_path: Path, key: str, complaint: str
+) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(f"{STUDY}{key}\n")
+    with pytest.raises(UsageError, match=complaint):
+        build_spec(StudyOptions(study=path))
+
+
+def test_what_is_not_a_length_is_told_with_its_option() -> None:
+    with pytest.raises(UsageError, match=r"^--output-tokens: '5 tokens' is not a token length"):
+        build_spec(options(output_tokens="5 tokens"))
+
+
+def test_a_name_that_is_a_path_is_refused_with_what_a_name_may_hold() -> None:
+    with pytest.raises(UsageError, match=r"name: '\.\./x' cannot name a folder. Use letters"):
+        build_spec(options(name="../x"))
