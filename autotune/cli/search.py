@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from autotune.base.errors import ExitCode, UsageError
+from autotune.cli._plan_text import plan_text
 from autotune.cli.definition import StudyOptions, build_spec
 from autotune.cli.progress import PlainDisplay, final_summary, make_display
 from autotune.engine.api import EngineKind
@@ -47,7 +48,7 @@ def search(
     ] = None,
     slo_p99: Annotated[str | None, typer.Option("--slo-p99", help="Limit on the P99 latency, e.g. 10s.")] = None,
     slo_ttft_p99: Annotated[
-        str | None, typer.Option("--slo-ttft-p99", help="Limit on the P99 time to first token.")
+        str | None, typer.Option("--slo-ttft-p99", help="Limit on the P99 time to first token, e.g. 500ms.")
     ] = None,
     slo_tpot_p99: Annotated[
         str | None, typer.Option("--slo-tpot-p99", help="Limit on the P99 time per output token, e.g. 25ms.")
@@ -64,7 +65,7 @@ def search(
     output_tokens: Annotated[str | None, typer.Option(help="Answer length: 256, or 128:384 for uniform.")] = None,
     concurrency: Annotated[int | None, typer.Option(help="Fixed load: this many requests at once.")] = None,
     rate: Annotated[
-        str | None, typer.Option(help="Fixed load: requests per second. [default: search for capacity]")
+        str | None, typer.Option(help="Fixed load: requests per second, e.g. 0.5. [default: search for capacity]")
     ] = None,
     objective: Annotated[
         Objective | None,
@@ -78,7 +79,10 @@ def search(
         str | None, typer.Option(help="Price of the GPU, e.g. 0.53/h. [default: the catalogue's, where known]")
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(help="Configurations to try besides baselines and confirmation.")
+        int | None,
+        typer.Option(
+            help="Configurations to try besides baselines and confirmation. [default: while they are worth it]"
+        ),
     ] = None,
     time_budget: Annotated[str | None, typer.Option(help="Wall time after which no new trial begins, e.g. 2h.")] = None,
     engine: Annotated[EngineChoice | None, typer.Option(help="Which engine to use. [default: auto]")] = None,
@@ -96,14 +100,19 @@ def search(
         str | None,
         typer.Option(help="How to start vLLM, e.g. 'vllm' or '/env/bin/python -m vllm.entrypoints.cli.main'."),
     ] = None,
-    time_scale: Annotated[float | None, typer.Option(min=0.01, help="Speed of the simulated engine's clock.")] = None,
+    time_scale: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01, help="Speed of the simulated engine's clock. [default: as fast as this machine keeps up with]"
+        ),
+    ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Trials at once; one needs one GPU.")] = 1,
     allow_lossy: Annotated[bool, typer.Option(help="Also vary arguments that change the model's output.")] = False,
     no_reuse: Annotated[
         bool, typer.Option("--no-reuse", help="Ask nothing of earlier studies in the database.")
     ] = False,
     dry_run: Annotated[bool, typer.Option(help="Show what would be done and stop; writes nothing.")] = False,
-    json_output: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
     """Find the engine settings that carry the most traffic while the latency objective holds."""
     if workers != 1:
@@ -205,11 +214,7 @@ def _headline(prepared: PreparedStudy) -> str:
 
 
 def _show_plan(plan: dict[str, object], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(plan, indent=1))
-        return
-    for key, value in plan.items():
-        typer.echo(f"{key.replace('_', ' '):>16}: {json.dumps(value) if isinstance(value, dict) else value}")
+    typer.echo(json.dumps(plan, indent=1) if as_json else plan_text(plan))
 
 
 def _command_line() -> str:

@@ -236,6 +236,7 @@ def describe_plan(prepared: PreparedStudy) -> dict[str, object]:
         "slo": spec.slo.to_mapping(),
         "objective": spec.objective.value,
         "load": "search for capacity" if spec.load is None else str(spec.load),
+        "budget": spec.budget.model_dump(mode="json"),
         "space": context.space.describe(),
         "configurations": context.space.size(),
         "default_refused": _refusal_text(context),
