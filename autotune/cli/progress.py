@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from typing import Self
@@ -15,6 +16,7 @@ from autotune.base.units import format_duration
 from autotune.report import figures
 from autotune.search.events import ProbeProgress, StudyPlan, TrialStarted
 from autotune.search.objective import aim_of_result
+from autotune.space import to_argv
 from autotune.store.result import Decision, Outcome, StudyDocument, TrialDocument, VerdictDocument, WorkloadFigures
 
 _PLAIN_INTERVAL_S = 10.0
@@ -60,6 +62,7 @@ class PlainDisplay:
         self._headline = headline
         self._started = time.monotonic()
         self._last_probe = 0.0
+        self._announced = False
 
     def __enter__(self) -> Self:
         return self
@@ -77,9 +80,9 @@ class PlainDisplay:
 
     def planned(self, plan: StudyPlan) -> None:
         """Announce the plan."""
-        count = "as many trials as the time allows" if plan.trials is None else f"{plan.trials} trials"
-        resumed = f" Resuming after {plan.resumed_trials} finished trials." if plan.resumed_trials else ""
-        self.line(self._headline)
+        count = "as many trials as the time allows" if plan.trials is None else _counted(plan.trials, "trial")
+        resumed = f" Resuming after {_counted(plan.resumed_trials, 'finished trial')}." if plan.resumed_trials else ""
+        self._announce()
         self.line(f"Plan: baselines, then {count}, then confirmation on fresh engines.{resumed}")
 
     def trial_started(self, event: TrialStarted) -> None:
@@ -102,8 +105,14 @@ class PlainDisplay:
         self.line(f"  -> {summarise_trial(trial)}")
 
     def notice(self, text: str) -> None:
-        """Pass it on."""
+        """Pass it on, below what the study is."""
+        self._announce()
         self.line(text)
+
+    def _announce(self) -> None:
+        if not self._announced:
+            self._announced = True
+            self.line(self._headline)
 
     def saved(self, document: StudyDocument) -> None:
         """Not worth a line."""
@@ -174,6 +183,10 @@ class LiveDisplay(PlainDisplay):
         self._live.update(Group(rows))
 
 
+def _counted(count: int, thing: str) -> str:
+    return f"{count} {thing}" + ("" if count == 1 else "s")
+
+
 def _probe_text(progress: ProbeProgress) -> str:
     return (
         f"{progress.level}: {progress.finished} of at most {progress.planned} answered, "
@@ -197,10 +210,10 @@ def final_summary(document: StudyDocument) -> str:
     simulated = " (SIMULATED engine)" if document.simulated else ""
     lines = [f"Verdict{simulated}: {verdict.decision.value}. {verdict.text}"]
     if best is not None:
-        flags = " ".join(f"--{k} {v}" if not isinstance(v, bool) else f"--{k}" for k, v in best.arguments.items())
+        flags = shlex.join(to_argv(best.arguments))
         rate = "" if best.capacity_rps is None else f"{best.capacity_rps:.3g} req/s, "
         tokens = "" if best.output_tokens_per_s is None else f"{best.output_tokens_per_s:.4g} output tok/s"
-        lines.append(f"Use: vllm serve {document.model['name']} {flags or '(no flags)'}")
+        lines.append(f"Use: vllm serve {shlex.quote(document.model_source)} {flags or '(no flags)'}")
         lines.append(f"Carries{simulated}: {rate}{tokens} at {_slo_text(document)}, from {best.requests} requests.")
         lines += [
             f"{figure.title[0].upper()}{figure.title[1:]}{simulated}: {figures.quantity(figure.of(best), figure.unit)}"

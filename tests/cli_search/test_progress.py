@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.cli.progress import PlainDisplay, final_summary
+from autotune.search.events import StudyPlan
+from autotune.store.result import StudyDocument
+
+RESULT = Path(__file__).parents[1] / "report" / "data"
+
+
+def test_the_command_at_the_end_is_one_that_vllm_takes() -> None:
+    document = StudyDocument.read(RESULT)
+    assert document.best is not None
+    best = document.best.model_copy(update={"arguments": {"async-scheduling": False, "compilation-config": '{"a": 1}'}})
+    text = final_summary(document.model_copy(update={"best": best}))
+    source = document.model_source
+    assert "/" in source
+    assert f"Use: vllm serve {source} --no-async-scheduling --compilation-config '{{\"a\": 1}}'" in text
+
+
+def test_what_the_study_is_stands_above_every_notice(capsys: pytest.CaptureFixture[str]) -> None:
+    display = PlainDisplay("Study x.")
+    display.notice("Trial 3 was interrupted; it is run again.")
+    display.planned(StudyPlan(baselines=3, trials=1, confirmations=8, resumed_trials=1, expected_seconds=None))
+    lines = [line.split("] ", 1)[1] for line in capsys.readouterr().err.splitlines()]
+    assert lines[:2] == ["Study x.", "Trial 3 was interrupted; it is run again."]
+    assert "then 1 trial, then" in lines[2]
+    assert lines[2].endswith("Resuming after 1 finished trial.")
