@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
 from autotune.base.errors import UsageError
 from autotune.engine.api import EngineKind
 from autotune.space import SearchSpace
-from autotune.spec import StudySpec
+from autotune.spec import Slo, StudySpec
 
 
 def study_identity(spec: StudySpec, space: SearchSpace, engine: EngineKind) -> dict[str, Any]:
@@ -25,7 +27,7 @@ def refuse_changes(name: str, stored: Mapping[str, Any], wanted: Mapping[str, An
     Raises:
         UsageError: something that the figures depend on is different; the message says what.
     """
-    changes = list(_differences("", stored, wanted))
+    changes = list(_differences("", _readable(stored), _readable(wanted)))
     if not changes:
         return
     shown = "; ".join(changes[:3]) + (f"; and {len(changes) - 3} more" if len(changes) > 3 else "")
@@ -33,6 +35,15 @@ def refuse_changes(name: str, stored: Mapping[str, Any], wanted: Mapping[str, An
         f"study '{name}' exists with another definition: {shown}.",
         "Give the new one a name of its own with --name, or ask for the stored definition.",
     )
+
+
+def _readable(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """The definition with the objective as people write it."""
+    try:
+        slo = Slo.model_validate(definition.get("slo")).to_mapping()
+    except ValidationError:
+        return dict(definition)
+    return {**definition, "slo": slo}
 
 
 def _differences(path: str, stored: object, wanted: object) -> Iterator[str]:
