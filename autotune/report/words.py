@@ -85,11 +85,16 @@ def gain_words(document: StudyDocument) -> str:
 
 def default_words(document: StudyDocument) -> str:
     """What the winner is compared with: vLLM's defaults, or what had to be added to them before they ran."""
+    name, why = _default_and_why(document)
+    return f"{name}; {why}" if why else name
+
+
+def _default_and_why(document: StudyDocument) -> tuple[str, str]:
     default, bare = default_trial(document), bare_default(document)
     if default is None or bare is None or default is bare:
-        return "vLLM's defaults"
-    why = f"; as they come they do not run: {cause_words(bare.reason)}" if bare.reason else ""
-    return f"vLLM's defaults with {flags_words(default.arguments)}{why}"
+        return "vLLM's defaults", ""
+    why = f"as they come they do not run: {cause_words(bare.reason)}" if bare.reason else ""
+    return f"vLLM's defaults with {flags_words(default.arguments)}", why
 
 
 def carried_words(document: StudyDocument, best: TrialDocument | BestDocument) -> str:
@@ -125,7 +130,9 @@ def verdict_sentence(document: StudyDocument) -> str:
             noise = document.verdict.noise_percent
             margin = "the noise" if noise is None else f"the noise of {figures.percent(noise)}"
             holds = f" It carries {carried} with {slo}." if carried else ""
-            return f"On {place}, nothing beat {document.model_name} on vLLM's defaults by more than {margin}.{holds}"
+            name, why = _default_and_why(document)
+            remark = f" ({why})" if why else ""
+            return f"On {place}, nothing beat {document.model_name} on {name}{remark} by more than {margin}.{holds}"
         case Decision.NO_FEASIBLE_CONFIGURATION:
             counts = outcome_counts(document)
             return (
