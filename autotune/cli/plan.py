@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +14,7 @@ from autotune.base.units import format_duration, parse_price
 from autotune.catalog import DEFAULT_WORKLOAD, Gpu, list_gpus, load_gpu, load_model
 from autotune.cli.console import Column, print_json, say, show_table
 from autotune.cli.definition import StudyOptions, build_spec
+from autotune.engine.failure import Cause
 from autotune.report import figures
 from autotune.search.engines import detect_gpu_name
 from autotune.search.planning import (
@@ -26,7 +27,7 @@ from autotune.search.planning import (
 )
 from autotune.simulator.arguments import build_parser
 from autotune.simulator.prediction import predict
-from autotune.space import explain_argument, to_argv
+from autotune.space import build_space, explain_argument, to_argv
 from autotune.spec import Arguments, StudySpec
 
 EXAMPLES = """
@@ -54,12 +55,14 @@ def plan(
     ] = None,
     slo_p99: Annotated[str | None, typer.Option("--slo-p99", help="Limit on the P99 latency, e.g. 10s.")] = None,
     slo_ttft_p99: Annotated[
-        str | None, typer.Option("--slo-ttft-p99", help="Limit on the P99 time to first token.")
+        str | None, typer.Option("--slo-ttft-p99", help="Limit on the P99 time to first token, e.g. 500ms.")
     ] = None,
     slo_tpot_p99: Annotated[
         str | None, typer.Option("--slo-tpot-p99", help="Limit on the P99 time per output token, e.g. 25ms.")
     ] = None,
-    workload: Annotated[str | None, typer.Option(help=f"Named workload or a YAML file. [{DEFAULT_WORKLOAD}]")] = None,
+    workload: Annotated[
+        str | None, typer.Option(help=f"Named workload or a YAML file. [default: {DEFAULT_WORKLOAD}]")
+    ] = None,
     input_tokens: Annotated[str | None, typer.Option(help="Prompt length: 512, or 256:768 for uniform.")] = None,
     output_tokens: Annotated[str | None, typer.Option(help="Answer length: 256, or 128:384 for uniform.")] = None,
     argument: Annotated[
@@ -75,7 +78,7 @@ def plan(
     workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that try them.")] = 2,
     seed: Annotated[int, typer.Option(min=0, help="Seed of lengths, arrivals and step times.")] = 0,
     allow_lossy: Annotated[bool, typer.Option(help="Also vary arguments that change the model's output.")] = False,
-    json_output: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
     """Predict which GPUs fit, what they carry and the settings to start with; nothing is started."""
     gpus = _gpus(gpu)
@@ -268,7 +271,8 @@ def _show(predictions: Sequence[dict[str, Any]], spec: StudySpec, objective: boo
             if each["fitted_default"] is not None:
                 rows.append(_row(each["fitted_default"], f"defaults with {each['fitted_default']['flags']}"))
             gain = each["gain_percent"]
-            rows.append(_row(each, f"best: {each['flags'] or 'no flags'}" + (f" ({gain:+.1f} %)" if gain else "")))
+            if each["fits"]:
+                rows.append(_row(each, f"best: {each['flags'] or 'no flags'}" + (f" ({gain:+.1f} %)" if gain else "")))
         else:
             rows.append(_row(each, each["flags"] or "vLLM's defaults"))
     target = f", {spec.slo}" if objective else ""
@@ -276,12 +280,30 @@ def _show(predictions: Sequence[dict[str, Any]], spec: StudySpec, objective: boo
     show_table(_COLUMNS, rows, f"Simulated: {spec.model}, {spec.workload.input_tokens} tokens in, "
                f"{spec.workload.output_tokens} out{target}{load}")  # fmt: skip
     for each in predictions:
-        for document in (each.get("default"), each):
-            if document is not None and document["reason"]:
-                say(f"{document['gpu']}: {document['reason']}: {' '.join(document['detail'].split())}")
+        reasons = {
+            f"{document['gpu']}: {document['reason']}: {' '.join(document['detail'].split())}": None
+            for document in (each.get("default"), each)
+            if document is not None and document["reason"]
+        }
+        for reason in reasons:
+            say(reason)
+        if remedy := _remedy(each, spec, searched=searched):
+            say(f"{each['gpu']}: {remedy}")
         if searched and each["capacity_rps"]:
             say(f"{each['gpu']}: start with: vllm serve {load_model(spec.model).repository} {each['flags']}".rstrip())
         say(f"{each['gpu']}: simulated, {each['confidence']['text']}.")
+
+
+def _remedy(each: Mapping[str, Any], spec: StudySpec, *, searched: bool) -> str:
+    """What to do where the memory is too small; empty where it is not."""
+    if each["fits"] or not str(each["reason"]).startswith("oom_"):
+        return ""
+    if not searched and each["reason"] == Cause.OOM_KV_CACHE and "max-model-len" not in each["arguments"]:
+        space = build_space(load_gpu(each["gpu"]), load_model(spec.model), spec.workload)
+        if (length := space.fixed.get("max-model-len")) is not None:
+            return f"add --set max-model-len={length}: the workload needs no longer context."
+    what = "nothing fits" if searched else "this does not fit"
+    return f"{what}: choose a GPU with more memory ('autotune plan --gpu all' compares them) or a smaller model."
 
 
 def _row(each: dict[str, Any], name: str) -> list[str]:

@@ -111,3 +111,17 @@ def test_prices(text: str, hourly: float) -> None:
 def test_wrong_usage_names_the_remedy(run, words, message) -> None:
     with pytest.raises(UsageError, match=message):
         run(*words)
+
+
+def test_a_default_that_is_too_long_is_told_with_the_context_that_is_needed(run) -> None:
+    words = ("--gpu", "t4", "--model", "qwen3-4b", "--concurrency", "4")
+    assert "t4: add --set max-model-len=1024: the workload needs no longer context." in run(*words).out
+    (found,) = json.loads(run(*words, "--set", "max-model-len=1024", "--json").out)["predictions"]
+    assert found["fits"]
+
+
+def test_a_model_that_is_too_big_is_told_once_and_with_what_to_do(run) -> None:
+    out = run("--gpu", "t4", "--model", "qwen3-32b", "--slo-p99", "10s", *SMALL).out
+    assert out.count("t4: oom_weights:") == 1
+    assert "t4: nothing fits: choose a GPU with more memory" in out
+    assert "best:" not in out
