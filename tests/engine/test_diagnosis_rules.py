@@ -460,3 +460,12 @@ def test_a_mute_server_whose_engine_died_is_no_hang() -> None:
 )
 def test_further_statements(statement: str, cause: Cause) -> None:
     assert diagnose(LOADED + core(statement), EXITED).cause is cause
+
+
+def test_figures_at_the_end_of_a_logs_sentence_come_without_its_full_stop() -> None:
+    line = (
+        "ValueError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0. Your Tesla T4 GPU has"
+        " compute capability 7.5. You can use float16 instead."
+    )
+    found = diagnose(line, EXITED)
+    assert found.advice == "This GPU (compute capability 7.5) has no bfloat16, which needs 8.0: set dtype to half."

@@ -49,7 +49,7 @@ class Rule:
 
     def advise(self, match: re.Match[str]) -> str:
         """The advice with the figures of the log."""
-        groups = {name: value for name, value in match.groupdict().items() if value is not None}
+        groups = {name: value.rstrip(".") for name, value in match.groupdict().items() if value is not None}
         try:
             return self.advice.format(**groups)
         except KeyError:
