@@ -86,7 +86,10 @@ def _open_storage(url: str) -> RDBStorage:
         storage = RDBStorage(url, engine_kwargs={"connect_args": connect}, skip_table_creation=True)
         storage.get_all_studies()
     except Exception as error:
-        reason = " ".join(str(error).split())[:160]
+        deepest: BaseException = error
+        while (below := deepest.__cause__ or deepest.__context__) is not None:
+            deepest = below
+        reason = " ".join(str(deepest).split())[:160]
         raise EnvironmentProblemError(
             f"storage {shown}: no studies can be read from it ({without_url_password(reason)}).",
             "Name the database of an 'autotune search' with --storage.",
