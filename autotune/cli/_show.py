@@ -230,7 +230,7 @@ def _trial_cells(document: StudyDocument, one: TrialDocument, common: Arguments)
 _FAILURES = (
     Column("outcome", drop=1),
     Column("cause", flexible=True),
-    Column("trials"),
+    Column("in trials"),
     Column("what to do", flexible=True),
 )
 

@@ -79,7 +79,7 @@ def _sought_cards(document: StudyDocument, best: BestDocument, label: str) -> It
 
 def _default_words(document: StudyDocument) -> str:
     capacity = document.verdict.default_capacity_rps
-    return f"vLLM's defaults: {figures.rate(capacity)}" if capacity is not None else ""
+    return f"{words.default_name(document)}: {figures.rate(capacity)}" if capacity is not None else ""
 
 
 def _total_words(best: BestDocument) -> str:

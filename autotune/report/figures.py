@@ -88,11 +88,12 @@ def gibibytes(value: float | None) -> str:
 
 
 def interval(bounds: Sequence[float | None] | None, unit: str = "", *, signed: bool = False) -> str:
-    """``8.9 to 10.2 s``; an open end is a dash; empty when there is none."""
+    """``8.9 to 10.2 s``; with an open end ``at least 8.9 s`` or ``at most 10.2 s``; empty when there is none."""
     if bounds is None or all(bound is None for bound in bounds):
         return ""
-    low, high = (MISSING if b is None else f"{b:+.1f}" if signed else number(b) for b in bounds)
-    return f"{low} to {high} {unit}".strip()
+    low, high = ("" if b is None else f"{b:+.1f}" if signed else number(b) for b in bounds)
+    both = f"{low} to {high}" if low and high else f"at least {low}" if low else f"at most {high}"
+    return f"{both} {unit}".strip()
 
 
 def moment(text: str | None) -> str:

@@ -83,6 +83,11 @@ def gain_words(document: StudyDocument) -> str:
     return change + (f" (95 % interval {bounds})" if bounds else "")
 
 
+def default_name(document: StudyDocument) -> str:
+    """``vLLM's defaults``, or those with what had to be added before they ran."""
+    return _default_and_why(document)[0]
+
+
 def default_words(document: StudyDocument) -> str:
     """What the winner is compared with: vLLM's defaults, or what had to be added to them before they ran."""
     name, why = _default_and_why(document)

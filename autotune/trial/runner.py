@@ -18,6 +18,9 @@ from autotune.trial.order import TrialOrder
 from autotune.trial.prober import EngineFailedError, ProbeEvents, Prober, RequestsFailedError, wait_until_idle
 from autotune.trial.quality import QualityCheck
 
+_LONGEST_DETAIL = 300
+"""Characters of the deciding line that a trial keeps; its log has the rest."""
+
 
 @dataclass(frozen=True, slots=True)
 class TrialSetup:
@@ -229,10 +232,15 @@ def _failed(failure: Failure) -> dict[str, object]:
     return {
         "outcome": Outcome.INFEASIBLE if infeasible else Outcome.FAULT,
         "reason": failure.cause.value,
-        "detail": failure.line.strip()[:300],
+        "detail": _shortened(failure.line.strip()),
         "advice": failure.advice,
         "environment": failure.environment,
     }
+
+
+def _shortened(line: str) -> str:
+    """A log line that may be pages long; that something was cut shows."""
+    return line if len(line) <= _LONGEST_DETAIL else line[: _LONGEST_DETAIL - 3] + "..."
 
 
 def _plain(arguments: Arguments) -> dict[str, bool | int | float | str]:

@@ -44,7 +44,8 @@ def test_objectives_read_as_sentences() -> None:
 
 
 def test_open_intervals_show_a_dash() -> None:
-    assert figures.interval((8.9, None), "s") == "8.90 to – s"
+    assert figures.interval((8.9, None), "s") == "at least 8.90 s"
+    assert figures.interval((None, 10.2), "s") == "at most 10.2 s"
     assert figures.interval((32.4, 44.9), "%", signed=True) == "+32.4 to +44.9 %"
     assert figures.interval((None, None)) == figures.interval(None) == ""
 

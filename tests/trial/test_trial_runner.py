@@ -240,6 +240,14 @@ async def test_the_output_is_checked_where_the_objective_held_and_of_the_referen
     assert bool(document.output_tokens_per_s) is (service < LIMIT)
 
 
+async def test_a_deciding_line_that_is_cut_shows_it(engine_type, running, events, tmp_path) -> None:
+    failure = Failure(Cause.OOM_KV_CACHE, FailureKind.INFEASIBLE, Phase.KV_CACHE, "ValueError: " + "long " * 100, "")
+    trial = setup(engine_type(running, EngineStartError(failure)), lambda target: None)
+    document = await TrialRunner(trial, events).run(order(tmp_path))
+    assert len(document.detail) == 300
+    assert document.detail.endswith("...")
+
+
 async def test_an_engine_that_dies_of_the_check_is_a_failure(
     engine_type, generator_type, running, events, tmp_path
 ) -> None:
