@@ -55,6 +55,10 @@ class Address:
             answer.raise_for_status()
             name = str(answer.json()["data"][0]["id"])
             return cls(base, name, name)
+        except httpx.ConnectError as error:
+            raise EnvironmentProblemError(
+                f"{base}: no server answers there.", "Is the server running, and is --url right?"
+            ) from error
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError) as error:
             raise EnvironmentProblemError(
                 f"{base}: it does not tell its models ({type(error).__name__}).",

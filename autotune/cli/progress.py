@@ -130,6 +130,7 @@ class LiveDisplay(PlainDisplay):
         self._console = Console(stderr=True)
         self._live = Live(console=self._console, refresh_per_second=8, transient=True)
         self._trial: TrialStarted | None = None
+        self._trial_began = 0.0
         self._phase = ""
         self._probe: ProbeProgress | None = None
         self._best: TrialDocument | None = None
@@ -149,7 +150,7 @@ class LiveDisplay(PlainDisplay):
     def trial_started(self, event: TrialStarted) -> None:
         """Announce it and show it below."""
         super().trial_started(event)
-        self._trial, self._probe = event, None
+        self._trial, self._probe, self._trial_began = event, None, time.monotonic()
         self._refresh()
 
     def phase(self, text: str) -> None:
@@ -172,7 +173,8 @@ class LiveDisplay(PlainDisplay):
         rows = Table.grid(padding=(0, 2))
         if self._trial is not None:
             eta = self._trial.eta_seconds
-            left = "" if eta is None else f"about {format_duration(max(1, round(eta)))} left"
+            remaining = 0.0 if eta is None else eta - (time.monotonic() - self._trial_began)
+            left = f"about {format_duration(round(remaining))} left" if remaining >= 1 else ""
             rows.add_row(Text("now", style="bold"), Text(f"trial {self._trial.number}: {self._phase}"), Text(left))
         if self._probe is not None:
             rows.add_row("", Text(_probe_text(self._probe)), Text(_bar(self._probe)))

@@ -175,11 +175,14 @@ def test_chat_without_chainlit_says_how_to_get_it(
     assert "--terminal" in str(result.exception)
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "nonsense"])
-def test_chat_with_a_server_that_is_not_there(invoke: Invoke, url: str) -> None:
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [("http://127.0.0.1:1", "no server answers there. Is the server"), ("nonsense", "does not tell its models")],
+)
+def test_chat_with_a_server_that_is_not_there(invoke: Invoke, url: str, complaint: str) -> None:
     result = invoke("chat", "--url", url, "--terminal")
     assert isinstance(result.exception, EnvironmentProblemError)
-    assert "does not tell its models" in str(result.exception)
+    assert complaint in str(result.exception)
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rich.console import Group
+from rich.table import Table
 
-from autotune.cli.progress import PlainDisplay, final_summary
-from autotune.search.events import StudyPlan
-from autotune.store.result import StudyDocument
+from autotune.cli.progress import LiveDisplay, PlainDisplay, final_summary
+from autotune.search.events import StudyPlan, TrialStarted
+from autotune.store.result import Role, StudyDocument
 
 RESULT = Path(__file__).parents[1] / "report" / "data"
 
@@ -29,3 +31,25 @@ def test_what_the_study_is_stands_above_every_notice(capsys: pytest.CaptureFixtu
     assert lines[:2] == ["Study x.", "Trial 3 was interrupted; it is run again."]
     assert "then 1 trial, then" in lines[2]
     assert lines[2].endswith("Resuming after 1 finished trial.")
+
+
+def test_the_time_left_runs_down_within_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("autotune.cli.progress.time.monotonic", lambda: now[0])
+    display = LiveDisplay("Study x.")
+    shown: list[str] = []
+
+    def keep(group: Group) -> None:
+        (table,) = group.renderables
+        assert isinstance(table, Table)
+        shown.append(str(next(iter(table.columns[2].cells))))
+
+    monkeypatch.setattr(display._live, "update", keep)
+    display.trial_started(
+        TrialStarted(number=1, role=Role.SEARCH, label="", flags="", position=0, total=2, eta_seconds=60.0)
+    )
+    now[0] += 45
+    display.phase("starting")
+    now[0] += 45
+    display.phase("measuring")
+    assert shown == ["about 60s left", "about 15s left", ""]
