@@ -41,7 +41,7 @@ def parse_duration(text: str, name: str = "duration") -> float:
             raise UsageError(f"{name}: '{unit}' is not a unit of time.", f"Use one of {', '.join(_DURATION_UNITS)}.")
         total += float(part.group(1)) * _DURATION_UNITS[unit]
     if not (total > 0 and math.isfinite(total)):
-        raise UsageError(f"{name}: '{text}' must be more than zero.", "Write e.g. 10s.")
+        raise UsageError(f"{name}: '{text}' must be more than zero and finite.", "Write e.g. 10s.")
     return total
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,7 +98,7 @@ def build_spec(options: StudyOptions) -> StudySpec:
         "price_per_hour": None if price is None else parse_price(str(price)),
         "arguments": {
             **_stored_arguments(document.get("arguments")),
-            **dict(parse_argument(text) for text in options.arguments),
+            **_given_arguments(options.arguments),
         },
         "space": read_yaml_mapping(options.space) if options.space is not None else document.get("space") or {},
         "budget": _budget(options, document.get("budget")),
@@ -130,6 +130,15 @@ def parse_argument(text: str) -> tuple[str, ArgumentValue]:
         return name, True
     parsed = parse_yaml(value) if value.strip() else None
     return name, parsed if isinstance(parsed, (bool, int, float)) else value.strip()
+
+
+def _given_arguments(texts: Iterable[str]) -> Mapping[str, ArgumentValue]:
+    given: dict[str, ArgumentValue] = {}
+    for name, value in (parse_argument(text) for text in texts):
+        if name in given and given[name] != value:
+            raise UsageError(f"--set {name}: both {given[name]} and {value} are given.", "Give one of them.")
+        given[name] = value
+    return given
 
 
 def _stored_arguments(given: object) -> Mapping[str, Any]:

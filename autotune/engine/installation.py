@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from autotune.base.errors import EnvironmentProblemError
+from autotune.base.errors import EnvironmentProblemError, UsageError
 from autotune.engine._marker import without_marker
 from autotune.engine.inside import vllm_location
 
@@ -64,6 +64,7 @@ def detect_vllm(command: str | None = None) -> VllmInstallation:
 
     Raises:
         EnvironmentProblemError: there is none, or it does not say its version.
+        UsageError: its command has an unclosed quotation.
     """
     if command is not None:
         return _from_command(command)
@@ -80,7 +81,7 @@ def _from_command(command: str) -> VllmInstallation:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise EnvironmentProblemError(f"--vllm-command '{command}': {error}.", "Quote it as a shell would.") from error
+        raise UsageError(f"--vllm-command '{command}': {error}.", "Quote it as a shell would.") from error
     if words and words[-1] == "serve":
         words.pop()
     program = shutil.which(words[0]) if words else None

@@ -214,10 +214,18 @@ def validated(kind: type[SpecT], values: Mapping[str, Any]) -> SpecT:
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
-        first = error.errors()[0]
+        complaints = error.errors()
+        first = next((each for each in complaints if each["type"] == "extra_forbidden"), complaints[0])
         where = ".".join(str(part) for part in first["loc"]) or kind.__name__
+        if first["type"] == "missing":
+            raise UsageError(f"{where} is missing.", "Add it.") from error
         given = first.get("input")
         shown = f" (got {given!r})" if isinstance(given, (str, int, float)) else ""
+        if first["type"] == "extra_forbidden":
+            *above, key = (str(part) for part in first["loc"])
+            place = f"{'.'.join(above)}: " if above else ""
+            known = () if above else kind.model_fields
+            raise UsageError(f"{place}unknown key '{key}'.", did_you_mean(key, known) if known else "") from error
         if first["type"] == "string_pattern_mismatch" and where == "name":
             raise UsageError(
                 f"name: {given!r} cannot name a folder.",

@@ -48,3 +48,8 @@ def test_rates(text: str, rate: float) -> None:
 def test_what_is_no_rate_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_rate(text)
+
+
+def test_an_endless_duration_is_refused() -> None:
+    with pytest.raises(UsageError, match="must be more than zero and finite"):
+        parse_duration("9" * 400 + "s")

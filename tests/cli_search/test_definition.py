@@ -234,3 +234,16 @@ def test_what_is_not_a_length_is_told_with_its_option() -> None:
 def test_a_name_that_is_a_path_is_refused_with_what_a_name_may_hold() -> None:
     with pytest.raises(UsageError, match=r"name: '\.\./x' cannot name a folder. Use letters"):
         build_spec(options(name="../x"))
+
+
+def test_one_argument_is_not_set_to_two_values() -> None:
+    with pytest.raises(UsageError, match="--set max-num-seqs: both 4 and 8 are given"):
+        build_spec(options(arguments=("max-num-seqs=4", "max_num_seqs=8")))
+    assert build_spec(options(arguments=("max-num-seqs=4", "max-num-seqs=4"))).arguments == {"max-num-seqs": 4}
+
+
+def test_a_misspelt_key_of_a_workload_file_comes_with_the_nearest(tmp_path: Path) -> None:
+    path = tmp_path / "workload.yaml"
+    path.write_text("name: w\ninput_tokens: 50\noutput_token: 5\n")
+    with pytest.raises(UsageError, match=r"unknown key 'output_token'. Did you mean output_tokens"):
+        build_spec(options(workload=str(path)))

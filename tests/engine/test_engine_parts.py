@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.base.errors import EnvironmentProblemError
+from autotune.base.errors import EnvironmentProblemError, UsageError
 from autotune.engine import CommandStyle, VllmInstallation, detect_vllm
 from autotune.engine._environment import engine_environment
 from autotune.engine._facts import read_facts
@@ -210,10 +210,15 @@ def test_a_script_that_tells_its_version_and_arguments(tmp_path: Path, monkeypat
     assert (tmp_path / "calls").read_text().count("--help") == 1
 
 
-@pytest.mark.parametrize("command", ["/absent/vllm", "sh -c 'echo", "ls"])
+@pytest.mark.parametrize("command", ["/absent/vllm", "ls"])
 def test_commands_that_are_no_vllm(command: str) -> None:
     with pytest.raises(EnvironmentProblemError):
         detect_vllm(command)
+
+
+def test_a_command_with_an_unclosed_quotation_is_wrong_usage() -> None:
+    with pytest.raises(UsageError, match="No closing quotation"):
+        detect_vllm("sh -c 'echo")
 
 
 def test_no_vllm_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
