@@ -35,7 +35,7 @@ def _lines(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "", f"{name}: {_values(described)}"
     yield "fixed", ", ".join(f"{name} {_value(value)}" for name, value in space["fixed"].items()) or "nothing"
     refused = plan["default_refused"]
-    yield "vLLM's defaults", "expected to run" if refused is None else f"do not run here: {refused}"
+    yield "vLLM's defaults", "started first" if refused is None else f"not expected to run here: {refused}"
     yield "results", plan["folder"]
     yield "database", plan["storage"]
     yield "", "Nothing was started or written. Leave out --dry-run to begin."

@@ -106,7 +106,7 @@ def search(
             min=0.01, help="Speed of the simulated engine's clock. [default: as fast as this machine keeps up with]"
         ),
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Trials at once; one needs one GPU.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Trials at once; this version runs one.")] = 1,
     allow_lossy: Annotated[bool, typer.Option(help="Also vary arguments that change the model's output.")] = False,
     no_reuse: Annotated[
         bool, typer.Option("--no-reuse", help="Ask nothing of earlier studies in the database.")

@@ -39,6 +39,6 @@ def test_a_dry_run_is_told_in_words() -> None:
         "max-num-seqs: 2 to 256, 3 values (default 256)",
         "async-scheduling: true, false (default true)",
         "fixed max-model-len 1024",
-        "vLLM's defaults do not run here: oom_kv_cache: too long",
+        "vLLM's defaults not expected to run here: oom_kv_cache: too long",
     ):
         assert expected in lines
