@@ -55,6 +55,25 @@ def _light_text(trial: TrialDocument) -> str:
     return f"{latency} at {trial.light_rps:.3g} req/s"
 
 
+class _ProbePace:
+    """How long a probe still takes at its pace: at most, for it may be decided early."""
+
+    def __init__(self) -> None:
+        self._probe: tuple[int, int] | None = None
+        self._began = 0.0
+
+    def left(self, progress: ProbeProgress) -> str:
+        """``at most 20s more``; empty before the first answers."""
+        now = time.monotonic()
+        if self._probe != (progress.trial, progress.index):
+            self._probe, self._began = (progress.trial, progress.index), now
+        spent = now - self._began
+        if spent <= 0 or progress.finished <= 0:
+            return ""
+        seconds = spent * (progress.planned - progress.finished) / progress.finished
+        return f"at most {format_duration(round(seconds))} more" if seconds >= 1 else ""
+
+
 class PlainDisplay:
     """One line per event; for pipes, logs and CI."""
 
@@ -63,6 +82,7 @@ class PlainDisplay:
         self._started = time.monotonic()
         self._last_probe = 0.0
         self._announced = False
+        self._pace = _ProbePace()
 
     def __enter__(self) -> Self:
         return self
@@ -82,7 +102,7 @@ class PlainDisplay:
         """Announce the plan."""
         count = "as many trials as the time allows" if plan.trials is None else _counted(plan.trials, "trial")
         resumed = f" Resuming after {_counted(plan.resumed_trials, 'finished trial')}." if plan.resumed_trials else ""
-        self._announce()
+        self.announce()
         self.line(f"Plan: baselines, then {count}, then confirmation on fresh engines.{resumed}")
 
     def trial_started(self, event: TrialStarted) -> None:
@@ -96,9 +116,10 @@ class PlainDisplay:
 
     def probe(self, progress: ProbeProgress) -> None:
         """A line every ten seconds at most."""
+        left = self._pace.left(progress)
         if time.monotonic() - self._last_probe >= _PLAIN_INTERVAL_S:
             self._last_probe = time.monotonic()
-            self.line(f"  probe {progress.index}: {_probe_text(progress)}")
+            self.line(f"  probe {progress.index}: {_probe_text(progress)}" + (f", {left}" if left else ""))
 
     def trial_finished(self, trial: TrialDocument, best: TrialDocument | None) -> None:
         """How the trial ended."""
@@ -106,10 +127,11 @@ class PlainDisplay:
 
     def notice(self, text: str) -> None:
         """Pass it on, below what the study is."""
-        self._announce()
+        self.announce()
         self.line(text)
 
-    def _announce(self) -> None:
+    def announce(self) -> None:
+        """Say what the study is, once."""
         if not self._announced:
             self._announced = True
             self.line(self._headline)
@@ -133,6 +155,7 @@ class LiveDisplay(PlainDisplay):
         self._trial_began = 0.0
         self._phase = ""
         self._probe: ProbeProgress | None = None
+        self._probe_left = ""
         self._best: TrialDocument | None = None
 
     def __enter__(self) -> Self:
@@ -160,7 +183,7 @@ class LiveDisplay(PlainDisplay):
 
     def probe(self, progress: ProbeProgress) -> None:
         """Show the running probe."""
-        self._probe = progress
+        self._probe, self._probe_left = progress, self._pace.left(progress)
         self._refresh()
 
     def trial_finished(self, trial: TrialDocument, best: TrialDocument | None) -> None:
@@ -177,7 +200,7 @@ class LiveDisplay(PlainDisplay):
             left = f"about {format_duration(round(remaining))} left" if remaining >= 1 else ""
             rows.add_row(Text("now", style="bold"), Text(f"trial {self._trial.number}: {self._phase}"), Text(left))
         if self._probe is not None:
-            rows.add_row("", Text(_probe_text(self._probe)), Text(_bar(self._probe)))
+            rows.add_row("", Text(_probe_text(self._probe)), Text(f"{_bar(self._probe)} {self._probe_left}".rstrip()))
         if self._best is not None:
             rows.add_row(
                 Text("best", style="bold"), Text(f"trial {self._best.number}: {summarise_trial(self._best)}"), ""

@@ -44,7 +44,7 @@ def verify(
     simulated = " on the SIMULATED engine" if prepared.context.engine.kind.value == "simulated" else ""
     headline = f"Verifying {file}{simulated}: {spec.slo} at {level}."
     with tempfile.TemporaryDirectory(prefix="autotune-verify-") as folder, make_display(headline) as display:
-        display.line(headline)
+        display.announce()
         found = verify_claim(prepared, best.arguments, level, Path(folder), display)
     if json_output:
         print_json(

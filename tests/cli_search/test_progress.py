@@ -7,7 +7,7 @@ from rich.console import Group
 from rich.table import Table
 
 from autotune.cli.progress import LiveDisplay, PlainDisplay, final_summary
-from autotune.search.events import StudyPlan, TrialStarted
+from autotune.search.events import ProbeProgress, StudyPlan, TrialStarted
 from autotune.store.result import Role, StudyDocument
 
 RESULT = Path(__file__).parents[1] / "report" / "data"
@@ -53,3 +53,18 @@ def test_the_time_left_runs_down_within_a_trial(monkeypatch: pytest.MonkeyPatch)
     now[0] += 45
     display.phase("measuring")
     assert shown == ["about 60s left", "about 15s left", ""]
+
+
+def test_a_probe_says_how_long_it_takes_at_most(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("autotune.cli.progress.time.monotonic", lambda: now[0])
+    display = PlainDisplay("Study x.")
+    for finished in (0, 100, 400):
+        display.probe(ProbeProgress(0, 1, "5 req/s", finished + 3, 400, finished, 0, 1.0))
+        now[0] += 20
+    first, second, third = capsys.readouterr().err.splitlines()
+    assert "more" not in first
+    assert second.endswith("0 late or failed, at most 60s more")
+    assert "more" not in third
