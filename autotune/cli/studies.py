@@ -40,9 +40,9 @@ def studies(
 
 _COLUMNS = (
     Column("study", flexible=True),
-    Column("GPU"),
-    Column("model", flexible=True),
-    Column("engine", drop=3),
+    Column("GPU", drop=4),
+    Column("model", flexible=True, drop=3),
+    Column("engine"),
     Column("trials", numeric=True, drop=2),
     Column("verdict"),
     Column("gain", numeric=True),
