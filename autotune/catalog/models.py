@@ -33,10 +33,6 @@ def list_models() -> list[ModelShape]:
     return list(_catalogue())
 
 
-_LONGEST_NAME = 1000
-"""Characters; more is no path of any file system."""
-
-
 def load_model(name: str) -> ModelShape:
     """The model called ``name``: an alias or Hugging Face id of the catalogue, a folder, or an id in the local cache.
 
@@ -45,10 +41,12 @@ def load_model(name: str) -> ModelShape:
     Raises:
         UsageError: not found, or a folder whose ``config.json`` is not a decoder's.
     """
-    if len(name) > _LONGEST_NAME:
-        raise UsageError(f"model: '{name[:40]}...' is too long for a name.", "Give an alias, an id or a folder.")
     folder = Path(name).expanduser()
-    if folder.is_dir():
+    try:
+        is_folder = folder.is_dir()
+    except OSError as error:
+        raise UsageError(f"model: '{name[:40]}...': {error.strerror}.", "Give an alias, an id or a folder.") from error
+    if is_folder:
         return shape_from_folder(folder, alias=folder.resolve().name, repository=str(folder))
     models = list_models()
     wanted = name.strip().casefold()

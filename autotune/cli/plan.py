@@ -44,6 +44,8 @@ Examples:
 Every figure is simulated: the models of memory and speed give it, no engine runs.
 """
 _TOKENS = 1e6
+_LEAST_SHARE = 0.01
+"""Of the work done, from which the rest can be told: what is done first takes longer than the rest."""
 
 
 def plan(
@@ -241,10 +243,14 @@ class _Progress:
         if spent - self._shown < 3.0 and progress.done < progress.total:
             return
         self._shown = spent
-        left = format_duration(max(1, round(spent * (1 - share) / share)))
+        left = (
+            ""
+            if share < _LEAST_SHARE
+            else f"; about {format_duration(max(1, round(spent * (1 - share) / share)))} left"
+        )
         best = f", best {progress.best_rps:.3g} req/s (simulated)" if progress.best_rps else ""
         print(
-            f"{progress.gpu}: {progress.done} of {progress.total} configurations{best}; about {left} left",
+            f"{progress.gpu}: {progress.done} of {progress.total} configurations{best}{left}",
             file=sys.stderr,
             flush=True,
         )

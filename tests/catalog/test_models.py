@@ -257,3 +257,8 @@ def test_weights_on_disk_decide_how_large_they_are(tmp_path: Path) -> None:
     assert model.weight_bytes(quantization="fp8") / model.weight_bytes() == pytest.approx(
         plain.weight_bytes(quantization="fp8") / plain.weight_bytes()
     )
+
+
+def test_a_name_that_no_file_system_takes_is_refused_in_words() -> None:
+    with pytest.raises(UsageError, match="model: "):
+        load_model("9" * 400)
