@@ -139,6 +139,7 @@ def without_launch(known: TrialDocument, number: int, detail: str) -> TrialDocum
             "label": "",
             "block": None,
             "launched": False,
+            "reused_from": "",
             "detail": detail,
             "probes": [],
             "timings": Timings(),

@@ -108,6 +108,7 @@ class Bench:
     refuse: Callable[[Arguments], Refusal | None] = lambda arguments: None
     model: str = "qwen3-4b"
     workload: Workload = WORKLOAD
+    space: Mapping[str, object] = field(default_factory=lambda: SPACE)
     asked: dict[str, object] = field(default_factory=dict)
     """What else the study asks for."""
     notices: Notices = field(default_factory=Notices)
@@ -119,7 +120,7 @@ class Bench:
             model=self.model,
             workload=self.workload,
             slo=Slo.from_mapping({"p99_latency": "10s"}),
-            space=SPACE,
+            space=dict(self.space),
             budget=Budget(trials=self.trials),
             **self.asked,
         )

@@ -176,6 +176,19 @@ async def test_a_second_study_launches_only_what_the_first_did_not_measure(bench
     assert second.verdict.decision is Decision.TUNED
 
 
+async def test_a_space_that_an_earlier_study_used_up_ends_the_search(bench, executor, store) -> None:
+    few = {"max-num-seqs": {"low": 16, "high": 32, "log": True}, "max-num-batched-tokens": None}
+    bench.trials = 30
+    bench.space = {"gpu-memory-utilization": None, "stream-interval": None, "async-scheduling": None, **few}
+    first, _ = await study(bench, executor, store, "one")
+    second, ran = await study(bench, executor, store, "two")
+    assert any("nothing new" in text for text in bench.notices.texts)
+    assert not [o for o in ran.orders if o.role is Role.SEARCH]
+    known = [configuration_key(t.arguments) for t in second.trials if t.reused_from]
+    assert len(known) == len(set(known)), "taken from there once"
+    assert set(known) <= {configuration_key(t.arguments) for t in first.trials}
+
+
 def other_traffic() -> Circumstances:
     longer = Workload.model_validate({"input_tokens": 900, "output_tokens": 128})
     return replace(HERE, engine_kind="simulated", workload=longer, model_family="Qwen3ForCausalLM")
