@@ -42,12 +42,14 @@ def expected_gain(merits: Sequence[float]) -> float:
 
 @dataclass
 class BudgetKeeper:
-    """Counts proposals and wall time against a budget. Time is this process's wall time."""
+    """Counts proposals and wall time against a budget."""
 
     budget: Budget
     default_time_s: float | None = None
     """Wall seconds where the budget names neither trials nor time."""
     monotonic: Callable[[], float] = time.monotonic
+    before_s: float = 0.0
+    """Wall seconds that earlier runs of the study searched for."""
     started: float = field(init=False)
     _durations: list[float] = field(default_factory=list)
 
@@ -68,8 +70,8 @@ class BudgetKeeper:
         return self.budget.trials or DEFAULT_TRIALS
 
     def elapsed(self) -> float:
-        """Wall seconds since the start of this run."""
-        return self.monotonic() - self.started
+        """Wall seconds of this run and of those before it."""
+        return self.before_s + self.monotonic() - self.started
 
     def spent(self, proposals: int) -> bool:
         """True when no further proposal may begin."""
@@ -94,11 +96,13 @@ class BudgetKeeper:
         recent = self._durations[-8:]
         return sum(recent) / len(recent) if recent else None
 
-    def eta(self, proposals: int, confirmations: int) -> float | None:
+    def eta(self, proposals: int, confirmations: int, *, searching: bool = True) -> float | None:
         """Wall seconds until the study's end, None before the first trial ended."""
         typical = self.typical_duration()
         if typical is None:
             return None
+        if not searching:
+            return confirmations * typical
         by_trials = None if self.trials is None else (self.trials - proposals) * typical
         by_time = None if self.time_s is None else self.time_s - self.elapsed()
         search = min((e for e in (by_trials, by_time) if e is not None), default=0.0)

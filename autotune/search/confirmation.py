@@ -20,6 +20,10 @@ _ROUNDS = {1: 2, 2: 4}
 """Rounds by the number of finalists, where it is not :data:`CONFIRMATION_BLOCKS`: the noise is estimated from all of
 them together, so two alone need a round more, and the default alone has nobody to be compared with."""
 MAX_CHALLENGERS = 2
+MOST_CONFIRMATIONS = max(
+    finalists * _ROUNDS.get(finalists, CONFIRMATION_BLOCKS) for finalists in range(1, MAX_CHALLENGERS + 2)
+)
+"""Trials of a confirmation at most, before the first look at the gain."""
 WORTH_CONFIRMING = 0.97
 """A configuration below this share of the reference's search figure is no challenger."""
 
@@ -75,6 +79,31 @@ def choose_finalists(trials: Iterable[TrialDocument], score: Figure = OUTPUT) ->
 def confirmation_rounds(finalists: int) -> int:
     """Rounds in which so many finalists are measured, before the first look at the gain."""
     return _ROUNDS.get(finalists, CONFIRMATION_BLOCKS)
+
+
+def first_round(finalists: Sequence[Finalist], trials: Iterable[TrialDocument]) -> int:
+    """Number of the round in which the confirmation of these finalists begins.
+
+    A study that is extended after its confirmation may have other finalists. Then all of them are measured in rounds of
+    their own: what was measured of one of them before the search went on is not comparable with what is measured now.
+    """
+    documents = list(trials)
+    confirmed = [t for t in documents if t.role is Role.CONFIRMATION and t.block is not None]
+    searched = [t.number for t in documents if t.role is not Role.CONFIRMATION]
+    if not confirmed:
+        return 0
+    newest = max(t.number for t in confirmed)
+    before = max((number for number in searched if number < newest), default=-1)
+    start = min(t.block or 0 for t in confirmed if t.number > before)
+    rounds = range(start, start + confirmation_rounds(len(finalists)))
+    if newest > max(searched, default=-1) or not confirmations_left(finalists, rounds, documents):
+        return start
+    return 1 + max(t.block or 0 for t in confirmed)
+
+
+def confirmations_left(finalists: Sequence[Finalist], rounds: Iterable[int], trials: Sequence[TrialDocument]) -> int:
+    """Trials that are still to be run in these rounds."""
+    return sum(not is_settled(finalist, block, trials) for block in rounds for finalist in finalists)
 
 
 def round_order(finalists: Sequence[Finalist], block: int) -> list[Finalist]:

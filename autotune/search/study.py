@@ -20,11 +20,13 @@ from autotune.search.baselines import (
 )
 from autotune.search.budget import SIMULATED_SEARCH_S, BudgetKeeper
 from autotune.search.confirmation import (
-    CONFIRMATION_BLOCKS,
+    MOST_CONFIRMATIONS,
     Finalist,
     choose_finalists,
     configuration_key,
     confirmation_rounds,
+    confirmations_left,
+    first_round,
     is_settled,
     reference_trial,
     round_order,
@@ -51,6 +53,8 @@ PREDICTED_LABEL = "predicted"
 SIMILAR_LABEL = "similar study"
 """Before the name of the study that a proposal comes from."""
 SIMILAR_PROPOSALS = 2
+SEARCH_SECONDS = "search_seconds"
+"""Attribute of the Optuna study: wall seconds that its search took so far, in all runs."""
 
 
 @dataclass
@@ -69,11 +73,15 @@ class StudyRun:
     budget: BudgetKeeper = field(init=False)
     documents: dict[int, TrialDocument] = field(init=False)
     _faults: FaultRules = field(default_factory=FaultRules)
+    _confirming: tuple[Sequence[Finalist], range] | None = None
+    """Finalists and rounds, once the search is over."""
 
     def __post_init__(self) -> None:
         self.aim = aim_of(self.context.spec)
-        self.budget = BudgetKeeper(self.context.spec.budget, self._default_time_s())
         self.documents = self.context.folder.read_trials()
+        self.budget = BudgetKeeper(
+            self.context.spec.budget, self._default_time_s(), before_s=float(self.record.attribute(SEARCH_SECONDS) or 0)
+        )
 
     def _default_time_s(self) -> float | None:
         return SIMULATED_SEARCH_S if self.context.engine.kind is EngineKind.SIMULATED else None
@@ -90,7 +98,7 @@ class StudyRun:
             StudyPlan(
                 baselines=3 if self.context.knows_performance_modes else 1,
                 trials=self.budget.trials,
-                confirmations=3 * CONFIRMATION_BLOCKS,
+                confirmations=MOST_CONFIRMATIONS,
                 resumed_trials=len(self.documents),
                 expected_seconds=None,
             )
@@ -193,24 +201,31 @@ class StudyRun:
         return True
 
     async def _search(self) -> None:
-        idle = 0
-        while not self.budget.spent(self._proposals()) and idle < IDLE_PROPOSALS_THAT_STOP:
-            document = await self._run_proposal()
-            idle = 0 if document.launched or document.reused_from else idle + 1
+        while not self.budget.spent(self._proposals()):
+            if self._idle() >= IDLE_PROPOSALS_THAT_STOP:
+                self.observer.notice("The sampler proposes nothing new: the search ends early.")
+                return
             if not self.budget.worth_going_on(self._merits()):
                 self.observer.notice("One more trial is expected to add almost nothing to the best: the search ends.")
                 return
-        if idle >= IDLE_PROPOSALS_THAT_STOP:
-            self.observer.notice("The sampler proposes nothing new: the search ends early.")
+            await self._run_proposal()
+
+    def _idle(self) -> int:
+        """Proposals since the last one that brought a figure or a failure of its own."""
+        proposals = [d for _, d in sorted(self.documents.items(), reverse=True) if d.role is Role.SEARCH]
+        return next((at for at, d in enumerate(proposals) if d.launched or d.reused_from), len(proposals))
 
     async def _confirm(self) -> None:
         finalists = choose_finalists(self.documents.values(), self.aim.score)
-        rounds = confirmation_rounds(len(finalists))
-        for block in range(rounds):
+        start = first_round(finalists, self.documents.values())
+        extra = start + confirmation_rounds(len(finalists))
+        self._confirming = finalists, range(start, extra)
+        for block in range(start, extra):
             await self._confirm_round(finalists, block)
-        seen = in_rounds((d for d in self.documents.values() if d.block != rounds), self.context.spec, self.aim)
+        seen = in_rounds((d for d in self.documents.values() if d.block != extra), self.context.spec, self.aim)
         if deserves_another_round(seen, self.aim):
-            await self._confirm_round(finalists, rounds)
+            self._confirming = finalists, range(start, extra + 1)
+            await self._confirm_round(finalists, extra)
 
     async def _confirm_round(self, finalists: Sequence[Finalist], block: int) -> None:
         for finalist in round_order(finalists, block):
@@ -313,7 +328,9 @@ class StudyRun:
                 flags=" ".join(to_argv(arguments)) or "(no flags)",
                 position=self._proposals(),
                 total=self.budget.trials or 0,
-                eta_seconds=self.budget.eta(self._proposals(), self._confirmations_left()),
+                eta_seconds=self.budget.eta(
+                    self._proposals(), self._confirmations_left(), searching=self._confirming is None
+                ),
             )
         )
         started = time.monotonic()
@@ -327,6 +344,8 @@ class StudyRun:
         self.documents[document.number] = document
         self.keep(document)
         self.record.tell(trial, document)
+        if document.role is not Role.CONFIRMATION:
+            self.record.set_attribute(SEARCH_SECONDS, self.budget.elapsed())
         lessons = self.context.learn(document)
         self._save()
         self.observer.trial_finished(document, self._best())
@@ -365,8 +384,11 @@ class StudyRun:
         ]
 
     def _confirmations_left(self) -> int:
-        done = sum(d.role is Role.CONFIRMATION for d in self.documents.values())
-        return max(0, 3 * CONFIRMATION_BLOCKS - done)
+        """Before the finalists are known: of as many as there may be."""
+        if self._confirming is None:
+            return MOST_CONFIRMATIONS
+        finalists, rounds = self._confirming
+        return confirmations_left(finalists, rounds, list(self.documents.values()))
 
     def _best(self) -> TrialDocument | None:
         measured = [

@@ -7,7 +7,13 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.search.confirmation import Finalist, choose_finalists, configuration_key, reference_trial
+from autotune.search.confirmation import (
+    Finalist,
+    choose_finalists,
+    configuration_key,
+    first_round,
+    reference_trial,
+)
 from autotune.search.mix import mean_parts
 from autotune.search.objective import CAPACITY_AIM, Aim, Figure, front
 from autotune.stats.compare import Choice, Gain, choose, noise_within_rounds, winners_curse
@@ -56,7 +62,8 @@ def _with_changed_output(conclusion: Conclusion, trials: Sequence[TrialDocument]
 
 def _judge(trials: Sequence[TrialDocument], score: Figure) -> Conclusion:
     finalists = choose_finalists(trials, score)
-    repeats = {f.key: _confirmations(trials, f.arguments) for f in finalists}
+    start = first_round(finalists, trials)
+    repeats = {f.key: _confirmations(trials, f.arguments, start) for f in finalists}
     held = [f for f in finalists if all(score.merit(d) > 0 for d in repeats[f.key])]
     if not held:
         return Conclusion(_nothing_feasible(trials), None)
@@ -65,7 +72,8 @@ def _judge(trials: Sequence[TrialDocument], score: Figure) -> Conclusion:
     default = next((f for f in held if reference is not None and f.arguments == reference.arguments), None)
     if default is None:
         return _without_default(trials, held, repeats, requests, score)
-    measured = {f.key: [score.merit(d) for d in repeats[f.key]] or [f.search_merit] for f in held}
+    common = set.intersection(*({d.block for d in repeats[f.key]} for f in held))
+    measured = {f.key: [score.merit(d) for d in repeats[f.key] if d.block in common] or [f.search_merit] for f in held}
     noise = noise_within_rounds(measured)
     choice = choose(measured, baseline=default.key, flags={f.key: len(f.arguments) for f in held}, noise=noise)
     winner = next(f for f in held if f.key == choice.winner)
@@ -158,16 +166,25 @@ def _nothing_feasible(trials: Iterable[TrialDocument]) -> VerdictDocument:
     )
 
 
-def _confirmations(trials: Iterable[TrialDocument], arguments: object) -> list[TrialDocument]:
+def _confirmations(trials: Iterable[TrialDocument], arguments: object, start: int) -> list[TrialDocument]:
+    """What the rounds from this one on showed; or that it could not run in an earlier one, which is for good."""
     runs = [
-        d for d in trials if d.role is Role.CONFIRMATION and d.arguments == arguments and d.outcome is not Outcome.FAULT
+        d
+        for d in trials
+        if d.role is Role.CONFIRMATION
+        and d.arguments == arguments
+        and (d.outcome is Outcome.INFEASIBLE or (d.outcome is Outcome.MEASURED and (d.block or 0) >= start))
     ]
     return sorted(runs, key=lambda d: d.block or 0)
 
 
 def _best(trials: Sequence[TrialDocument], arguments: object, runs: Sequence[TrialDocument]) -> BestDocument:
     """The confirmed figures: means over the rounds, or the search's own where nothing was confirmed."""
-    found = next(d for d in trials if d.arguments == arguments and d.role is not Role.CONFIRMATION)
+    found = next(
+        d
+        for d in trials
+        if d.arguments == arguments and d.role is not Role.CONFIRMATION and d.outcome is Outcome.MEASURED
+    )
     source = list(runs) or [found]
 
     def mean(name: str) -> float | None:

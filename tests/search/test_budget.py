@@ -50,6 +50,11 @@ def test_the_eta_counts_what_is_left_at_the_recent_pace() -> None:
     for _ in range(3):
         budget.note_duration(20.0)
     assert budget.eta(4, 9) == (6 + 9) * 20.0
+    assert budget.eta(4, 9, searching=False) == 9 * 20.0, "what an ended search left of its budget is not used"
+
+
+def test_the_time_of_earlier_runs_counts() -> None:
+    assert BudgetKeeper(Budget(time_s=100.0), before_s=100.0).spent(0)
 
 
 def test_the_expected_gain_is_the_chance_of_a_record_times_its_size() -> None:
