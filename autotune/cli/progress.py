@@ -17,7 +17,15 @@ from autotune.report import figures
 from autotune.search.events import ProbeProgress, StudyPlan, TrialStarted
 from autotune.search.objective import aim_of_result
 from autotune.space import to_argv
-from autotune.store.result import Decision, Outcome, StudyDocument, TrialDocument, VerdictDocument, WorkloadFigures
+from autotune.store.result import (
+    Decision,
+    Outcome,
+    Role,
+    StudyDocument,
+    TrialDocument,
+    VerdictDocument,
+    WorkloadFigures,
+)
 
 _PLAIN_INTERVAL_S = 10.0
 
@@ -108,7 +116,8 @@ class PlainDisplay:
     def trial_started(self, event: TrialStarted) -> None:
         """Announce a trial with the ETA."""
         eta = "" if event.eta_seconds is None else f", about {format_duration(max(1, round(event.eta_seconds)))} left"
-        what = event.label or f"proposal {event.position + 1}" + (f" of {event.total}" if event.total else "")
+        proposal = f"proposal {event.position + 1}" + (f" of {event.total}" if event.total else "")
+        what = event.label or ("a finalist" if event.role == Role.CONFIRMATION.value else proposal)
         self.line(f"Trial {event.number} ({event.role}: {what}{eta}): {event.flags}")
 
     def phase(self, text: str) -> None:
