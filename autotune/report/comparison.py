@@ -8,6 +8,7 @@ from statistics import fmean
 
 from autotune.report.lookup import Standing, configuration_key, default_trial, yardstick
 from autotune.report.words import configuration_words
+from autotune.search.confirmation import choose_finalists, first_round
 from autotune.search.mix import mean_parts
 from autotune.search.objective import aim_of_result
 from autotune.spec import ArgumentValue
@@ -59,15 +60,19 @@ class ConfirmedConfiguration:
     requests: int
 
 
+def confirmation_trials(document: StudyDocument) -> list[TrialDocument]:
+    """The trials of the confirmation that the verdict rests on: the last one, where a study was extended."""
+    start = first_round(choose_finalists(document.trials, aim_of_result(document).score), document.trials)
+    return [t for t in document.trials if t.role is Role.CONFIRMATION and (t.block or 0) >= start]
+
+
 def confirmation_runs(document: StudyDocument, arguments: Mapping[str, ArgumentValue]) -> list[TrialDocument]:
     """The measured confirmation trials of a configuration."""
     key = configuration_key(arguments)
     return [
         trial
-        for trial in document.trials
-        if trial.role is Role.CONFIRMATION
-        and trial.outcome is Outcome.MEASURED
-        and configuration_key(trial.arguments) == key
+        for trial in confirmation_trials(document)
+        if trial.outcome is Outcome.MEASURED and configuration_key(trial.arguments) == key
     ]
 
 
@@ -184,7 +189,7 @@ def _parts(document: StudyDocument, arguments: Mapping[str, ArgumentValue]) -> l
 
 def confirmation(document: StudyDocument) -> list[ConfirmedConfiguration]:
     """Every configuration that was confirmed: the winner first, then the default, then the other finalists."""
-    trials = [t for t in document.trials if t.role is Role.CONFIRMATION]
+    trials = confirmation_trials(document)
     best_key = configuration_key(document.best.arguments) if document.best is not None else None
     groups: dict[tuple[tuple[str, str], ...], list[TrialDocument]] = {}
     for trial in trials:

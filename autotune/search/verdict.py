@@ -138,11 +138,20 @@ def _without_default(
 
     winner = max(held, key=merit)
     best = _best(trials, winner.arguments, repeats[winner.key])
+    reference = reference_trial(trials)
+    runs = [] if reference is None else repeats[configuration_key(reference.arguments)]
+    kept = sum(score.merit(d) > 0 for d in runs)
+    text = f"vLLM's defaults do not hold the objective here; this configuration does ({requests} requests)."
+    if kept:
+        text = (
+            f"vLLM's defaults held the objective in {kept} of {len(runs)} rounds; this configuration did in all of them"
+            f" ({requests} requests)."
+        )
     return Conclusion(
         VerdictDocument(
             decision=Decision.TUNED,
             requests=requests,
-            text=f"vLLM's defaults do not hold the objective here; this configuration does ({requests} requests).",
+            text=text,
             winners_curse_percent=_curse(winner, best, score),
             best_capacity_rps=best.capacity_rps,
         ),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from autotune.report.comparison import comparison, confirmation
+from autotune.report.lookup import Standing
 from autotune.search.budget import BudgetKeeper
 from autotune.search.events import TrialStarted
 from autotune.spec import Budget
@@ -42,6 +44,10 @@ async def test_new_finalists_are_measured_beside_the_default_again(bench, execut
     new = {t.block for t in after.trials if t.role is Role.CONFIRMATION} - old
     for block in new:
         assert {} in [t.arguments for t in after.trials if t.block == block]
+    shown = {c.label: c for c in confirmation(after)}
+    assert {block for one in shown.values() for block, _ in one.values} == new
+    usual = next(row for row in comparison(after) if row.standing is Standing.DEFAULT)
+    assert usual.output_tokens_per_s == pytest.approx(1.3 * 300 * 32 / USUAL)
 
 
 async def test_finalists_that_stay_are_not_confirmed_again(bench, executor) -> None:
@@ -113,3 +119,15 @@ async def test_the_best_is_named_by_a_trial_that_was_measured(bench, executor) -
     result = await bench.run(executor(answer)).run()
     assert result.verdict.decision is Decision.TUNED
     assert result.trial(result.best.number).outcome is Outcome.MEASURED
+
+
+async def test_a_default_that_misses_now_and_then_is_not_said_to_miss_always(bench, executor) -> None:
+    def answer(order: TrialOrder) -> float:
+        if "performance-mode" in order.arguments:
+            return 1.0
+        return 0.0 if not order.arguments and order.block == 1 else peak_at(32)(order)
+
+    bench.trials = 1
+    result = await bench.run(executor(answer)).run()
+    assert result.verdict.gain_percent is None
+    assert "held the objective in 3 of 4 rounds" in result.verdict.text
