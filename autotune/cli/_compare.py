@@ -146,7 +146,7 @@ def _cautions(first: StudyDocument, second: StudyDocument, definition: tuple[Cha
     if first.simulated != second.simulated:
         one = first if first.simulated else second
         found.append(f"{one.study} is SIMULATED and the other is not; their figures cannot be compared.")
-    changed = [key for key, _, _ in definition if key.startswith(("workload.", "slo.", "load.", "objective"))]
+    changed = [key for key, _, _ in definition if key.startswith(("workload.", "mix", "slo.", "load.", "objective"))]
     if changed:
         found.append(f"the figures answer different questions ({', '.join(sorted(changed))} differ).")
     found += [
