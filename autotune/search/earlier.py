@@ -38,6 +38,8 @@ class EarlierStudies:
     """Name of this study, whose own rows are not earlier ones."""
     limits: QualityLimits = field(default_factory=QualityLimits)
     """By which comparisons of the output are judged in this study."""
+    lossy: frozenset[str] = frozenset()
+    """Engine arguments that may change the output: figures of such a configuration count with a comparison only."""
 
     def result(
         self, number: int, arguments: Arguments, reference: TrialDocument | None, effort: float
@@ -57,6 +59,7 @@ class EarlierStudies:
                 trial.outcome is Outcome.INFEASIBLE
                 or (
                     _is_as_precise(trial, effort)
+                    and self._was_compared(trial)
                     and self._was_as_fast(one.study, reference)
                     and _was_as_lightly_loaded(trial, reference)
                 )
@@ -117,6 +120,12 @@ class EarlierStudies:
     def _elsewhere(self, arguments: Arguments) -> list[MeasuredConfiguration]:
         found = self.measured.find(self.circumstances, arguments)
         return [one for one in found if one.study != self.study]
+
+    def _was_compared(self, trial: TrialDocument) -> bool:
+        """False where the output was not checked: it might fail, after it kept better ones from being confirmed."""
+        if not (self.lossy & trial.arguments.keys() and trial.output_tokens_per_s):
+            return True
+        return trial.quality is not None and trial.quality.passed is not None
 
     def _was_as_fast(self, study: str, reference: TrialDocument | None) -> bool:
         if reference is None:

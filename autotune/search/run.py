@@ -173,7 +173,8 @@ def run_prepared(prepared: PreparedStudy, observer: StudyObserver, pages: Dashbo
         runner = TrialRunner(trial_setup(context, prepared.selection, keeper), TrialEvents(observer))
         earlier = None
         if prepared.spec.reuse:
-            earlier = EarlierStudies(store.measured, circumstances, prepared.spec.name, prepared.spec.quality)
+            lossy = frozenset(parameter.name for parameter in context.space.parameters if parameter.lossy)
+            earlier = EarlierStudies(store.measured, circumstances, prepared.spec.name, prepared.spec.quality, lossy)
             for trial, workload in earlier.experience():
                 prepared.judge.learn(trial, workload)
         run = StudyRun(context, record, runner, observer, keeper.keep_trial, earlier)

@@ -278,3 +278,16 @@ def test_what_changed_the_output_too_much_is_not_advised(bench, executor, store)
     keep(store, trial(400.0, arguments={"max-num-seqs": 8}), "chat", other_traffic())
     earlier = EarlierStudies(store.measured, replace(HERE, engine_kind="simulated"), "now")
     assert [arguments["max-num-seqs"] for _, arguments in earlier.advice(space)] == [8]
+
+
+@pytest.mark.parametrize(
+    ("quality", "usable"),
+    [(None, False), (QualityDocument(reason="not checked"), False), (compared(0.95, 0.9), True)],
+)
+def test_what_may_change_the_output_is_measured_again_unless_it_was_compared(store, quality, usable) -> None:
+    lossy = TRIED | {"kv-cache-dtype": "fp8"}
+    keep(store, DEFAULT)
+    keep(store, trial(arguments=lossy, quality=quality))
+    earlier = EarlierStudies(store.measured, HERE, "now", lossy=frozenset({"kv-cache-dtype"}))
+    assert (earlier.result(3, lossy, DEFAULT, BRIEF) is not None) is usable
+    assert EarlierStudies(store.measured, HERE, "now").result(3, lossy, DEFAULT, BRIEF) is not None
