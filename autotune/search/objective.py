@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from autotune.spec import Combine, Metric, Objective, Slo, StudySpec
@@ -30,6 +30,8 @@ class Figure:
     attribute: str
     """Where a trial's document has it."""
     smaller_is_better: bool = False
+    if_nothing: float | None = None
+    """What Optuna is told where nothing is carried; None: 0 of what is to be large, infinitely much of a cost."""
 
     @property
     def heading(self) -> str:
@@ -53,6 +55,8 @@ class Figure:
     def told(self, document: TrialDocument) -> float:
         """What Optuna is told: where nothing is carried, zero of what is to be large and infinitely much of a cost."""
         value = self.of(document)
+        if value is None and self.if_nothing is not None:
+            return self.if_nothing
         if value is None:
             return math.inf if self.smaller_is_better else 0.0
         return value
@@ -155,7 +159,9 @@ def make_aim(objective: Objective, slo: Slo) -> Aim:
         case Objective.ENERGY:
             score = ENERGY
         case Objective.PARETO:
-            return Aim(objective, POWER, (OUTPUT, latency_figure(slo)), POWER)
+            # The dashboard's front has no place for infinity; with no output the limit itself is beaten by all that hold.
+            latency = replace(latency_figure(slo), if_nothing=slo.targets[0].limit_s)
+            return Aim(objective, POWER, (OUTPUT, latency), POWER)
     return Aim(objective, score, (score,), score)
 
 

@@ -172,6 +172,26 @@ async def test_a_front_has_no_winner_but_a_knee(bench, executor) -> None:
     assert ran.orders[0].light_rate is None
 
 
+async def test_a_front_in_the_dashboard_has_numbers_only_and_what_carries_nothing_is_not_on_it(bench, executor) -> None:
+    bench.asked = {"objective": Objective.PARETO}
+
+    def answer(order: TrialOrder) -> dict[str, float | None]:
+        if seqs(order) < 32:
+            return {"output_tokens_per_s": 0.0, "slo_margin": 0.3}
+        return {"output_tokens_per_s": 100.0, "target_latency_s": 2.0, "power": 50.0, "slo_margin": -0.3}
+
+    bench.trials = 10
+    run = bench.run(executor(answer))
+    result = await run.run()
+    missed = {t.number for t in result.trials if not t.output_tokens_per_s}
+    study = run.record.study
+    attributes = study._storage.get_study_system_attrs(study._study_id)
+    shown = [serialize_frozen_trial(study._study_id, t, attributes)["values"] for t in run.record.trials()]
+    assert missed
+    assert all(isinstance(value, float) for values in shown for value in values)
+    assert not missed & {t.number for t in study.best_trials}
+
+
 def test_a_cost_needs_a_price_and_energy_a_gpu(bench, executor) -> None:
     unpriced = load_gpu("h200")
     assert unpriced.price_per_hour is None
