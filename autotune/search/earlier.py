@@ -128,15 +128,23 @@ class EarlierStudies:
         return trial.quality is not None and trial.quality.passed is not None
 
     def _was_as_fast(self, study: str, reference: TrialDocument | None) -> bool:
+        """Whether the default did then what it does now; a fixed load decides the output, so there latencies, too."""
         if reference is None:
             return False
-        then = [o.output_tokens_per_s or 0.0 for o in self._elsewhere(reference.arguments) if o.study == study]
-        if not then:
+        then = [o for o in self._elsewhere(reference.arguments) if o.study == study]
+        outputs = [o.output_tokens_per_s or 0.0 for o in then]
+        if not outputs or not _is_about(statistics.median(outputs), reference.output_tokens_per_s or 0.0):
             return False
-        before, now = statistics.median(then), reference.output_tokens_per_s or 0.0
-        if not (before and now):
-            return before == now
-        return abs(math.log(now / before)) <= math.log(SAME_SPEED)
+        if self.circumstances.load is None or not reference.p50_latency_s:
+            return True
+        latencies = [t.p50_latency_s for o in then if (t := _trial_of(o)) is not None and t.p50_latency_s]
+        return not latencies or _is_about(statistics.median(latencies), reference.p50_latency_s)
+
+
+def _is_about(before: float, now: float) -> bool:
+    if not (before and now):
+        return before == now
+    return abs(math.log(now / before)) <= math.log(SAME_SPEED)
 
 
 def without_launch(known: TrialDocument, number: int, detail: str) -> TrialDocument:

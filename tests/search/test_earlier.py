@@ -138,6 +138,15 @@ def test_a_machine_that_drifted_since_makes_figures_unusable(store, then, usable
     assert (found(store) is not None) is usable
 
 
+@pytest.mark.parametrize(("then", "usable"), [(2.0, True), (1.9, True), (1.5, False), (3.0, False)])
+def test_at_a_fixed_load_the_latency_shows_a_drift_since_the_output_is_the_load_s(store, then, usable) -> None:
+    loaded = replace(HERE, load=LoadLevel.open(1.0))
+    keep(store, DEFAULT.model_copy(update={"p50_latency_s": then}), circumstances=loaded)
+    keep(store, trial(), circumstances=loaded)
+    now = DEFAULT.model_copy(update={"p50_latency_s": 2.0})
+    assert (found(store, loaded, now) is not None) is usable
+
+
 def test_figures_need_a_default_to_compare_with_and_failures_do_not(store) -> None:
     keep(store, trial())
     assert found(store) is None
