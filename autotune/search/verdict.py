@@ -17,6 +17,7 @@ from autotune.search.confirmation import (
 from autotune.search.mix import mean_parts
 from autotune.search.objective import CAPACITY_AIM, Aim, Figure, front
 from autotune.stats.compare import Choice, Gain, choose, noise_within_rounds, winners_curse
+from autotune.stats.compare import gain as gain_of
 from autotune.store.result import BestDocument, Decision, Outcome, QualityDocument, Role, TrialDocument, VerdictDocument
 
 WORTH_ANOTHER_ROUND_PERCENT = 2.0
@@ -72,8 +73,7 @@ def _judge(trials: Sequence[TrialDocument], score: Figure) -> Conclusion:
     default = next((f for f in held if reference is not None and f.arguments == reference.arguments), None)
     if default is None:
         return _without_default(trials, held, repeats, requests, score)
-    common = set.intersection(*({d.block for d in repeats[f.key]} for f in held))
-    measured = {f.key: [score.merit(d) for d in repeats[f.key] if d.block in common] or [f.search_merit] for f in held}
+    measured = _measured(held, repeats, score)
     noise = noise_within_rounds(measured)
     choice = choose(measured, baseline=default.key, flags={f.key: len(f.arguments) for f in held}, noise=noise)
     winner = next(f for f in held if f.key == choice.winner)
@@ -95,6 +95,14 @@ def _judge(trials: Sequence[TrialDocument], score: Figure) -> Conclusion:
         ),
         best,
     )
+
+
+def _measured(
+    held: Sequence[Finalist], repeats: Mapping[str, Sequence[TrialDocument]], score: Figure
+) -> dict[str, list[float]]:
+    """Merits of each finalist in the rounds that all of them have; of the search where nothing was confirmed."""
+    common = set.intersection(*({d.block for d in repeats[f.key]} for f in held))
+    return {f.key: [score.merit(d) for d in repeats[f.key] if d.block in common] or [f.search_merit] for f in held}
 
 
 def deserves_another_round(trials: Sequence[TrialDocument], aim: Aim = CAPACITY_AIM) -> bool:
@@ -131,12 +139,12 @@ def _without_default(
     score: Figure,
 ) -> Conclusion:
     """The default does not run or does not hold the objective: the best configuration that does is the answer."""
-
-    def merit(finalist: Finalist) -> float:
-        merits = [score.merit(d) for d in repeats[finalist.key]]
-        return statistics.fmean(merits) if merits else finalist.search_merit
-
-    winner = max(held, key=merit)
+    measured = _measured(held, repeats, score)
+    noise = noise_within_rounds(measured)
+    mean = {key: statistics.fmean(merits) for key, merits in measured.items()}
+    top = max(mean, key=lambda key: mean[key])
+    tied = [f for f in held if gain_of(measured[f.key], measured[top], noise=noise).high >= 0]
+    winner = min(tied, key=lambda f: (len(f.arguments), -mean[f.key]))
     best = _best(trials, winner.arguments, repeats[winner.key])
     reference = reference_trial(trials)
     runs = [] if reference is None else repeats[configuration_key(reference.arguments)]

@@ -76,3 +76,20 @@ def test_another_round_is_run_only_where_it_may_decide() -> None:
     assert set(clear) == set(hopeless) == {3}
     close = [decide(rng, [0.08, 0.06], [0.03] * 3)[1] for _ in range(50)]
     assert set(close) == {3, 4}
+
+
+@pytest.mark.parametrize(("better", "winner"), [(1.002, {"max-num-seqs": 8}), (1.2, {"max-num-seqs": 9, "x": 1})])
+def test_without_a_default_the_fewest_flags_within_the_noise_win_too(better: float, winner: dict[str, int]) -> None:
+    rng = np.random.default_rng(0)
+    trials = [trial(0, 0, 0.0, None), trial(1, 8, 100.0, None), trial(2, 9, 100.0 * better, None)]
+    for block in range(confirmation_rounds(3)):
+        noise = np.exp(rng.normal(0, 0.01, 2))
+        figures = (0.0, 100.0 * noise[0], 100.0 * better * noise[1])
+        trials += [trial(10 * (block + 1) + i, (0, 8, 9)[i], float(figures[i]), block) for i in range(3)]
+    for one in trials:
+        if 9 in one.arguments.values():
+            one.arguments["x"] = 1
+    conclusion = conclude(trials)
+    assert conclusion.verdict.decision is Decision.TUNED
+    assert conclusion.best is not None
+    assert conclusion.best.arguments == winner
