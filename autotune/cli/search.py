@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from autotune.base.errors import ExitCode, UsageError
+from autotune.base.errors import ExitCode, NoFeasibleConfigurationError, UsageError
 from autotune.cli._plan_text import plan_text
 from autotune.cli.definition import StudyOptions, build_spec
 from autotune.cli.progress import PlainDisplay, final_summary, make_display
@@ -156,13 +156,20 @@ def search(
         except KeyboardInterrupt:
             display.line(f"Interrupted; everything finished is kept. Resume with: {_command_line()}")
             raise typer.Exit(ExitCode.INTERRUPTED) from None
-    report = prepared.context.folder.path / "report.html"
-    write_report(document, report)
-    if json_output:
+        except NoFeasibleConfigurationError:
+            _show_result(StudyDocument.read(prepared.context.folder.path), prepared.context.folder.path, json_output)
+            raise
+    _show_result(document, prepared.context.folder.path, json_output)
+
+
+def _show_result(document: StudyDocument, folder: Path, as_json: bool) -> None:
+    write_report(document, folder / "report.html")
+    if as_json:
         typer.echo(document.model_dump_json(indent=1))
     else:
         typer.echo(final_summary(document))
-        typer.echo(f"Files: {prepared.context.folder.path}/best.yaml, result.json, report.html")
+        best = "" if document.best is None else "best.yaml, "
+        typer.echo(f"Files: {folder}/{best}result.json, report.html")
 
 
 class _Pages:
