@@ -159,7 +159,7 @@ def make_aim(objective: Objective, slo: Slo) -> Aim:
         case Objective.ENERGY:
             score = ENERGY
         case Objective.PARETO:
-            # The dashboard's front has no place for infinity; with no output the limit itself is beaten by all that hold.
+            # The dashboard's front has no place for infinity; whatever holds the limit beats it and no output.
             latency = replace(latency_figure(slo), if_nothing=slo.targets[0].limit_s)
             return Aim(objective, POWER, (OUTPUT, latency), POWER)
     return Aim(objective, score, (score,), score)
