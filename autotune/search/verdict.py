@@ -41,12 +41,15 @@ def conclude(trials: Sequence[TrialDocument], aim: Aim = CAPACITY_AIM) -> Conclu
     """
     conclusion = _with_changed_output(_judge(trials, aim.score), trials)
     points = len(front(trials, aim))
-    if points == 0:
+    if points == 0 or conclusion.best is None:
         return conclusion
     number = f"{points} configurations form" if points > 1 else "one configuration forms"
+    knee = f"the knee, the most {aim.score.title} ({aim.score.unit}) that was confirmed"
+    if conclusion.verdict.decision is Decision.KEEP_DEFAULT:
+        knee = f"the default, since none of them is confirmed to have more {aim.score.title} ({aim.score.unit})"
     text = (
         f"No single winner: {number} the front of {' and '.join(figure.title for figure in aim.told)}; best.yaml has"
-        f" the knee, the most {aim.score.title} ({aim.score.unit}) that was confirmed. {conclusion.verdict.text}"
+        f" {knee}. {conclusion.verdict.text}"
     )
     return Conclusion(conclusion.verdict.model_copy(update={"text": text}), conclusion.best)
 

@@ -13,6 +13,7 @@ from autotune.catalog import load_gpu
 from autotune.engine import SimulatedEngine
 from autotune.search.engines import EngineSelection, check_objective
 from autotune.search.objective import COST, OUTPUT, POWER, front, make_aim
+from autotune.search.verdict import conclude
 from autotune.spec import LoadLevel, Objective, Slo
 from autotune.store.result import Decision, Outcome, Role, TrialDocument
 from autotune.trial import TrialOrder
@@ -170,6 +171,27 @@ async def test_a_front_has_no_winner_but_a_knee(bench, executor) -> None:
     assert result.verdict.text.startswith(f"No single winner: {len(on_front)} configurations form the front")
     assert {order.light_rate for order in ran.orders} == {None, 100 * math.sqrt(USUAL) / 512}
     assert ran.orders[0].light_rate is None
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "says"), [(50.0, "best.yaml has the default"), (None, "No configuration holds the objective")]
+)
+def test_a_front_without_a_confirmed_knee_names_none(confirmed: float | None, says: str) -> None:
+    figures = {"output_tokens_per_s": 100.0, "target_latency_s": 2.0, "power": 50.0}
+    trials = [
+        trial(0, **figures, role=Role.BASELINE, label="vllm-default", arguments={}),
+        trial(1, **{**figures, "target_latency_s": 1.0, "power": 100.0}),
+    ]
+    again = figures if confirmed else {"output_tokens_per_s": 0.0}
+    for block in range(4):
+        for at in (0, 1):
+            arguments = trials[at].arguments
+            trials.append(
+                trial(10 * (block + 1) + at, **again, role=Role.CONFIRMATION, block=block, arguments=arguments)
+            )
+    text = conclude(trials, make_aim(Objective.PARETO, SLO)).verdict.text
+    assert says in text
+    assert "knee" not in text
 
 
 async def test_a_front_in_the_dashboard_has_numbers_only_and_what_carries_nothing_is_not_on_it(bench, executor) -> None:
