@@ -8,10 +8,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from autotune.base.errors import UsageError
 from autotune.base.secrets import redacted
 from autotune.report import figures
 from autotune.search.objective import aim_of_result
-from autotune.spec import LengthSpec
+from autotune.spec import LengthSpec, StudySpec
 from autotune.store.result import BestDocument, StudyDocument
 
 Change = tuple[str, Any, Any]
@@ -105,7 +106,7 @@ def _change(
 
 
 def _definition(document: StudyDocument) -> dict[str, Any]:
-    flat = _flat(redacted(document.definition))
+    flat = _flat(redacted(_completed(document.definition)))
     flat |= {
         "engine": f"{document.engine.kind} {document.engine.version}",
         "gpu": document.gpu_name,
@@ -114,6 +115,14 @@ def _definition(document: StudyDocument) -> dict[str, Any]:
     }
     flat |= {f"slo.{key}": limit for key, limit in document.slo.items()}
     return {key: value for key, value in flat.items() if not key.startswith("slo.targets")}
+
+
+def _completed(definition: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With what went without saying in earlier versions; as it is where this version does not understand it."""
+    try:
+        return StudySpec.model_validate(dict(definition)).model_dump(mode="json")
+    except (ValidationError, UsageError):
+        return definition
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
