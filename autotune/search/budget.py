@@ -96,14 +96,20 @@ class BudgetKeeper:
         recent = self._durations[-8:]
         return sum(recent) / len(recent) if recent else None
 
-    def eta(self, proposals: int, confirmations: int, *, searching: bool = True) -> float | None:
-        """Wall seconds until the study's end, None before the first trial ended."""
+    def eta(self, proposals: int, others: int, *, searching: bool = True) -> float | None:
+        """Wall seconds until the study's end, None before the first trial ended.
+
+        Args:
+            proposals: that were tried.
+            others: trials that are left beside the proposals: baselines, confirmation.
+            searching: whether there may be more proposals.
+        """
         typical = self.typical_duration()
         if typical is None:
             return None
         if not searching:
-            return confirmations * typical
+            return others * typical
         by_trials = None if self.trials is None else (self.trials - proposals) * typical
         by_time = None if self.time_s is None else self.time_s - self.elapsed()
         search = min((e for e in (by_trials, by_time) if e is not None), default=0.0)
-        return max(0.0, search) + confirmations * typical
+        return max(0.0, search) + others * typical

@@ -96,7 +96,7 @@ class StudyRun:
         self._recover()
         self.observer.planned(
             StudyPlan(
-                baselines=3 if self.context.knows_performance_modes else 1,
+                baselines=self._most_baselines(),
                 trials=self.budget.trials,
                 confirmations=MOST_CONFIRMATIONS,
                 resumed_trials=len(self.documents),
@@ -329,7 +329,9 @@ class StudyRun:
                 position=self._proposals(),
                 total=self.budget.trials or 0,
                 eta_seconds=self.budget.eta(
-                    self._proposals(), self._confirmations_left(), searching=self._confirming is None
+                    self._proposals(),
+                    self._baselines_left(role) + self._confirmations_left(),
+                    searching=self._confirming is None,
                 ),
             )
         )
@@ -382,6 +384,16 @@ class StudyRun:
             for _, d in numbered
             if d.outcome is Outcome.MEASURED and d.role is not Role.CONFIRMATION and d.launched
         ]
+
+    def _most_baselines(self) -> int:
+        return 3 if self.context.knows_performance_modes else 1
+
+    def _baselines_left(self, role: Role) -> int:
+        """Baselines to run, the one that is about to begin included."""
+        if role is not Role.BASELINE:
+            return 0
+        done = sum(d.role is Role.BASELINE and d.outcome is not Outcome.FAULT for d in self.documents.values())
+        return max(1, self._most_baselines() - done)
 
     def _confirmations_left(self) -> int:
         """Before the finalists are known: of as many as there may be."""

@@ -88,13 +88,16 @@ async def test_the_time_of_earlier_runs_counts(bench, executor) -> None:
     assert bench.run(executor(answer)).budget.elapsed() == pytest.approx(10.0 * searched, abs=1.0)
 
 
-async def test_the_eta_of_the_confirmation_is_of_the_trials_that_are_left(bench, executor) -> None:
+async def test_the_eta_is_of_the_trials_that_are_left(bench, executor) -> None:
     left: list[float | None] = []
+    before: list[float | None] = []
 
     class Watching(type(bench.notices)):
         def trial_started(self, event: TrialStarted) -> None:
             if event.role == Role.CONFIRMATION.value:
                 left.append(event.eta_seconds)
+            else:
+                before.append(event.eta_seconds)
 
     def answer(order: TrialOrder) -> float:
         return 1.0 if "performance-mode" in order.arguments else peak_at(32)(order)
@@ -105,6 +108,7 @@ async def test_the_eta_of_the_confirmation_is_of_the_trials_that_are_left(bench,
     result = await run.run()
     assert confirmed(result) == 8, "two finalists, four rounds"
     assert left == [10.0 * count for count in range(8, 0, -1)]
+    assert before == pytest.approx([10.0 * (baselines + 1 + 9) for baselines in (3, 2, 1, 0)]), "nine at most"
 
 
 async def test_the_best_is_named_by_a_trial_that_was_measured(bench, executor) -> None:
