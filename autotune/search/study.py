@@ -41,6 +41,7 @@ from autotune.search.mix import in_rounds, reference_of, with_relative
 from autotune.search.objective import Aim, aim_of
 from autotune.search.orders import BRIEF, make_order
 from autotune.search.record import OptunaRecord, seed_attributes
+from autotune.search.resume import take_up
 from autotune.search.verdict import conclude, deserves_another_round
 from autotune.space import to_argv
 from autotune.spec import Arguments
@@ -93,7 +94,7 @@ class StudyRun:
             NoFeasibleConfigurationError: nothing that was tried runs and holds the objective.
             EnvironmentProblemError: the same fault came again and again, or no engine could run at all.
         """
-        self._recover()
+        take_up(self.context, self.record, self.documents, self.keep, self.observer)
         self.observer.planned(
             StudyPlan(
                 baselines=self._most_baselines(),
@@ -110,41 +111,6 @@ class StudyRun:
         await self._search()
         await self._confirm()
         return self._conclude()
-
-    # -- resuming ---------------------------------------------------------------------------------
-
-    def _recover(self) -> None:
-        """Settle the trials that a killed run left open: told if their result is on disk, else queued again."""
-        for finished in self.documents.values():
-            self.context.learn(finished)
-        self._restore()
-        for stale in self.record.stale():
-            document = self.documents.get(stale.number)
-            if document is not None:
-                self.keep(document)
-                self.record.tell(self.record.reopened(stale), document)
-                continue
-            self.record.fail(stale.number)
-            attributes = {k: v for k, v in stale.user_attrs.items() if k in ("role", "label", "arguments", "block")}
-            self.record.enqueue(stale.params, attributes or seed_attributes(Role.SEARCH, "", None))
-            self.observer.notice(f"Trial {stale.number} was interrupted; it is run again.")
-
-    def _restore(self) -> None:
-        """Tell a database that knows nothing of this study what its folder holds: it came from another machine."""
-        if not self.documents or self.record.trials():
-            return
-        for number in range(max(self.documents) + 1):
-            document = self.documents.get(number)
-            arguments: Arguments = {} if document is None else document.arguments
-            params = document.params if document is not None and document.params else None
-            self.record.enqueue(params or self.context.space.params_of(arguments), {})
-            trial = self._ask()
-            if document is None:
-                self.record.fail(trial.number)
-            else:
-                self.keep(document)
-                self.record.tell(trial, document)
-        self.observer.notice(f"{len(self.documents)} trials of the study's folder are new to the database: taken over.")
 
     async def _run_waiting(self) -> None:
         while self.record.waiting():
