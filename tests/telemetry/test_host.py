@@ -58,7 +58,8 @@ def test_engines_tree_is_counted_apart_from_ours(engine: tuple[subprocess.Popen[
     first, second = device.sample(), device.sample()
     device.close()
     assert first["engine_cpu_seconds"] is not None
-    assert first["engine_cpu_seconds"] >= 0.5
+    # The system counts whole ticks, of user and system time apart.
+    assert first["engine_cpu_seconds"] >= 0.5 - 2 / os.sysconf("SC_CLK_TCK")
     assert first["engine_memory_bytes"] is not None
     assert first["engine_memory_bytes"] > 2**20
     own = first["own_cpu_seconds"]
