@@ -15,10 +15,10 @@ from autotune.stats.percentile import PercentileEstimate, estimate_percentile, p
 from autotune.stats.slo_test import SloTest, Verdict
 from autotune.stats.tail import Tail
 
-_CAUTION, _CAUTION_BESIDE_TAIL = 4.0, 2.0
+_CAUTION, _CAUTION_BESIDE_TAIL = 3.5, 2.0
 """A pass allows for correlation up to this many times what the run shows, because clusters of misses that did not
 happen are not seen; the second where the tail passes as well. Calibrated on queues, see docs/measurement.md."""
-_UNSETTLED = 3.0
+_UNSETTLED = 2.5
 """A fail needs this many times the evidence while the system was not yet seen to settle: the first requests meet an
 engine in step, and a handful of bursts is all there is."""
 
