@@ -7,37 +7,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from autotune.engine.api import RunningEngine
 from autotune.load.api import LoadProgress, LoadRun
+from autotune.load.judging import probe_view
 from autotune.load.records import ErrorKind, RequestRecord
-from autotune.spec import Slo
-from autotune.stats.probe import ProbeJudge, ProbeVerdict, ProbeView
+from autotune.stats.probe import ProbeJudge, ProbeVerdict
 from autotune.stats.slo_test import Verdict
 from autotune.telemetry import Recorder
 
 _HANG_WALL_S = 20.0
 _LOOK_AT_TOKENS_EVERY_S = 2.0
-
-
-def view_of(records: list[RequestRecord], slo: Slo, in_flight: list[float], started: float, now: float) -> ProbeView:
-    """The judge's look at a set of finished records."""
-    return ProbeView(
-        started=started,
-        now=now,
-        scheduled=np.array([r.scheduled for r in records], dtype=np.float64),
-        finished=np.array([r.finished for r in records], dtype=np.float64),
-        values=np.array([_row(r, slo) for r in records], dtype=np.float64).reshape(len(records), len(slo.targets)),
-        in_flight=np.array(in_flight, dtype=np.float64),
-    )
-
-
-def _row(record: RequestRecord, slo: Slo) -> list[float]:
-    if not record.succeeded:
-        return [math.inf] * len(slo.targets)
-    values = (record.value(target.metric) for target in slo.targets)
-    return [math.nan if v is None else v for v in values]
 
 
 @dataclass
@@ -98,8 +77,8 @@ class ProbeWatch:
         """What was true at a moment: answers that came after it were still out then."""
         done = [r for r in records if r.finished <= moment and r.error is not ErrorKind.CANCELLED]
         later = [r.scheduled for r in records if r.finished > moment and r.error is not ErrorKind.CANCELLED]
-        in_flight = sorted(s for s in (*later, *out) if s <= moment)
-        return self.judge.judge(view_of(done, self.judge.slo, in_flight, started, moment))
+        in_flight = [s for s in (*later, *out) if s <= moment]
+        return self.judge.judge(probe_view(done, in_flight, self.judge.slo, started=started, now=moment))
 
     def _is_stuck(self, progress: LoadProgress) -> bool:
         wall = time.monotonic()
