@@ -43,6 +43,7 @@ budget: {trials: 3}
 
 pytestmark = [
     pytest.mark.vllm,
+    pytest.mark.alone,
     pytest.mark.timeout(1500),
     pytest.mark.skipif(not PYTHON, reason="AUTOTUNE_VLLM_PYTHON names no Python with vLLM"),
 ]
