@@ -142,6 +142,12 @@ SYSTEMS = (
     _system("a100-rag", "a100-80gb", "qwen3-8b", "rag", "plenty of memory", p99_latency="20s"),
     _system("h100-chat", "h100", "qwen3-8b", "chat", "interactive", p99_ttft="400ms", p99_tpot="25ms"),
     _system("h200-chat", "h200", "qwen3-4b", "chat", "API server", p99_latency="5s"),
+    _system("t4-code", "t4", "qwen3-1.7b", "code", "compute-bound, first token", p99_ttft="3s", p99_tpot="120ms"),
+    _system("l4-rag-first-token", "l4", "qwen3-4b", "rag", "compute-bound, first token", p99_ttft="5s"),
+    _system("a10g-kv", "a10g", "qwen3-8b", "batch", "KV-bound", p99_latency="90s"),
+    _system("rtx4090-decode", "rtx4090", "llama-3.1-8b-instruct", "chat", "decode-bound, TPOT", p99_tpot="35ms"),
+    _system("h100-tpot", "h100", "qwen3-14b", "summarize", "prefill beside decode", p99_ttft="3s", p99_tpot="30ms"),
+    _system("h200-moe", "h200", "qwen3-30b-a3b", "chat", "experts", p99_ttft="1s", p99_tpot="25ms"),
 )
 
 

@@ -5,17 +5,20 @@ combinations, then the neighbours on the full grid of the best one until none is
 with the best so far in one long run at a rate half a percent above it (the same requests for all), so that most are
 done after a few hundred requests.
 
-    python benchmarks/search_optima.py [SYSTEM ...]
+    python benchmarks/search_optima.py [--systems t4-chat,l4-rag] [--workers 2]
+
+Each system takes 20 to 200 s of one core; what is found is merged into ``benchmarks/data/search_optima.json``.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
 sys.path.insert(0, __file__.rsplit("/", 1)[0])
@@ -104,15 +107,28 @@ def find(system: System) -> dict[str, Any]:
     }
 
 
+def store(name: str, entry: dict[str, Any]) -> None:
+    """Merge one system's optimum into the data file, in the order of the systems."""
+    stored = json.loads(OPTIMA.read_text()) if OPTIMA.exists() else {"systems": {}}
+    found = stored["systems"] | {name: entry}
+    stored["systems"] = {system.name: found[system.name] for system in SYSTEMS if system.name in found}
+    OPTIMA.parent.mkdir(exist_ok=True)
+    OPTIMA.write_text(json.dumps(stored, indent=1) + "\n")
+
+
 def main() -> None:
-    chosen = [system for system in SYSTEMS if not sys.argv[1:] or system.name in sys.argv[1:]]
-    with ProcessPoolExecutor(2) as pool:
-        for system, entry in zip(chosen, pool.map(find, chosen), strict=True):
-            stored = json.loads(OPTIMA.read_text()) if OPTIMA.exists() else {"systems": {}}
-            stored["made_by"] = "python benchmarks/search_optima.py"
-            stored["systems"][system.name] = entry
-            OPTIMA.parent.mkdir(exist_ok=True)
-            OPTIMA.write_text(json.dumps(stored, indent=1) + "\n")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--systems", default="", help="names, separated by commas; all by default")
+    parser.add_argument("--workers", type=int, default=2, help="processes")
+    options = parser.parse_args()
+    wanted = set(filter(None, options.systems.split(",")))
+    unknown = wanted - {system.name for system in SYSTEMS}
+    if unknown:
+        parser.error(f"no such system: {', '.join(sorted(unknown))}")
+    with ProcessPoolExecutor(options.workers) as pool:
+        jobs = {pool.submit(find, system): system for system in SYSTEMS if not wanted or system.name in wanted}
+        for job in as_completed(jobs):
+            store(jobs[job].name, job.result())
 
 
 if __name__ == "__main__":
