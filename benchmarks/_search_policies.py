@@ -24,7 +24,7 @@ from autotune.search.folder import StudyFolder
 from autotune.search.objective import OUTPUT, aim_of
 from autotune.search.record import IN_MEMORY, OptunaRecord
 from autotune.search.sampler import sampler_factory
-from autotune.search.study import StudyRun
+from autotune.search.study import PREDICTED_LABEL, StudyRun
 from autotune.space import SearchSpace
 from autotune.spec import Arguments, Budget, LoadLevel, Metric, SamplerChoice, StudySpec
 from autotune.stats.percentile import percentile
@@ -35,6 +35,8 @@ from autotune.trial.virtual import SilentProbeEvents
 INSTANCE_NOISE = 0.01
 """Standard deviation of the speed from start to start."""
 TRIALS = 30
+DEFAULT_SHARE = 0.92
+"""vLLM's default of ``gpu-memory-utilization``."""
 _NOWHERE = Path("nowhere")
 
 
@@ -59,6 +61,8 @@ class Trace:
     total_s: float = 0.0
     tuned: bool = False
     final: Point | None = None
+    spent_s: dict[str, float] = field(default_factory=dict)
+    """Engine seconds by what they were spent on; empty where a policy does one thing only."""
 
     def note(self, gpu_s: float, arguments: Arguments | None, reported: float) -> None:
         """The recommendation of this moment."""
@@ -90,7 +94,10 @@ class _Watched:
         return None
 
     async def run(self, order: TrialOrder) -> TrialDocument:
+        before = self.engine.clock.now()
         document = await self.runner.run(order)
+        kind = order.label if order.label == PREDICTED_LABEL else order.role.value
+        self.trace.spent_s[kind] = self.trace.spent_s.get(kind, 0.0) + self.engine.clock.now() - before
         self.trace.launches += order.role is not Role.CONFIRMATION
         self.trace.failures += document.outcome is Outcome.INFEASIBLE
         if order.role is not Role.CONFIRMATION:
@@ -160,6 +167,7 @@ def _concluded(trace: Trace, document: StudyDocument, engine: VirtualEngine) -> 
     trace.tuned = document.verdict.decision is Decision.TUNED
     if best is not None:
         trace.final = Point(trace.total_s, trace.launches, best.arguments, best.capacity_rps or 0.0)
+        trace.points.append(trace.final)
     return trace
 
 
@@ -218,17 +226,28 @@ def _throughput(run: LoadRun) -> float:
     return sum(record.succeeded for record in run.records) / max(run.ended - run.started, 1e-9)
 
 
-def auto_tune_sh(system: System, seed: int) -> Trace:
+def auto_tune_sh(system: System, seed: int, *, again: bool = False) -> Trace:
     """vLLM's benchmarks/auto_tune/auto_tune.sh with its own lists.
 
     128 and 256 sequences, 512 to 4096 tokens, the highest memory share from 0.98 down to 0.90 that starts; each
     combination with 1000 prompts at once, then 100 prompts at whole rates downwards from the throughput seen until the
     P99 holds. It waits for a server in steps of 10 s, 5 s before each run and 10 s after each server.
+
+    A share that starts may die under load; then all combinations die and the script ends with nothing. ``again``: its
+    user reads the logs and runs it once more with vLLM's default share.
     """
-    return asyncio.run(_auto_tune_sh(_Bench(system, seed)))
+    return asyncio.run(_auto_tune_sh(_Bench(system, seed), again))
 
 
-async def _auto_tune_sh(bench: _Bench) -> Trace:
+async def _auto_tune_sh(bench: _Bench, again: bool) -> Trace:
+    for highest in (0.98, DEFAULT_SHARE) if again else (0.98,):
+        await _one_auto_tune_sh(bench, highest)
+        if bench.trace.final is not None and bench.trace.final.arguments is not None:
+            break
+    return bench.trace
+
+
+async def _one_auto_tune_sh(bench: _Bench, utilization: float) -> None:
     length = dict(bench.system.space.fixed)
     common: dict[str, bool | int | float | str] = {"max-model-len": bench.system.workload.longest_sequence, **length}
     clock = bench.engine.clock
@@ -240,7 +259,6 @@ async def _auto_tune_sh(bench: _Bench) -> Trace:
         await clock.sleep(-spent % 10.0)
         return running
 
-    utilization = 0.98
     while utilization >= 0.895:
         running = await start({**common, "max-num-seqs": 256, "max-num-batched-tokens": 4096,
                                "gpu-memory-utilization": round(utilization, 2)})  # fmt: skip
@@ -250,7 +268,7 @@ async def _auto_tune_sh(bench: _Bench) -> Trace:
         utilization -= 0.01
     else:
         bench.trace.note(bench.now, None, 0.0)
-        return bench.trace
+        return
     best: Arguments | None = None
     best_rate = 0.0
     for seqs in (128, 256):
@@ -272,7 +290,6 @@ async def _auto_tune_sh(bench: _Bench) -> Trace:
                 await running.stop()
             await clock.sleep(10.0)
             bench.trace.note(bench.now, best, best_rate)
-    return bench.trace
 
 
 def random_params(system: System, random: np.random.Generator) -> Arguments:
