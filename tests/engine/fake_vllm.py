@@ -2,8 +2,8 @@
 
 Behaviour comes as JSON in FAKE_VLLM: ``log`` (a file printed at the start), ``exit`` (code, before serving), ``child``
 (``session``: stays in the session, ``stray``: makes its own; both ignore SIGTERM), ``ready_after`` (seconds), ``bind``
-(false: never listens), ``spawn`` (starts a worker that
-exits with this code), ``die_after`` (requests, then exit with ``die_code``), ``ignore_term``, ``print`` (a line).
+(false: never listens), ``spawn`` (starts a worker that exits with this code), ``die_after`` (requests, then exit with
+``die_code``), ``ignore_term``, ``print`` (a line), ``print_environment`` (a variable to print).
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ def main() -> None:
     if "log" in behaviour:
         say(Path(behaviour["log"]).read_text(encoding="utf-8"))
     say(behaviour.get("print", "INFO 11-30 12:00:00 [api_server.py:1] vLLM API server version 0.99.0"))
+    if "print_environment" in behaviour:
+        name = behaviour["print_environment"]
+        say(f"{name}={os.environ.get(name)}")
     if "child" in behaviour and os.fork() == 0:
         stubborn(stray=behaviour["child"] == "stray")
     if "spawn" in behaviour:

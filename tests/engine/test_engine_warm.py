@@ -22,14 +22,19 @@ from autotune.engine.vllm import FORK_ON_GPU, FORKED_LOG
 
 FAKE = Path(__file__).parent / "fake_vllm.py"
 TORCH = """
-import time
+import os, time
 time.sleep({seconds})
+os.environ["SET_BY_IMPORTS"] = "yes"
+PARENT = os.getpid()
 class version:
     cuda = "13.0"
 class cuda:
     @staticmethod
     def is_initialized():
         return {initialised}
+    @staticmethod
+    def _is_in_bad_fork():
+        return {counted} and os.getpid() != PARENT
 """
 
 MakeRequest = Callable[..., LaunchRequest]
@@ -41,11 +46,16 @@ async def make_warm_engine(nothing_left: None, tmp_path: Path) -> AsyncIterator[
     engines: list[VllmEngine] = []
 
     def make(
-        behaviour: dict[str, Any] | None = None, *, initialised: bool = False, seconds: float = 0.0, fork: bool = True
+        behaviour: dict[str, Any] | None = None,
+        *,
+        initialised: bool = False,
+        counted: bool = False,
+        seconds: float = 0.0,
+        fork: bool = True,
     ) -> VllmEngine:
         packages = tmp_path / "packages"
         packages.mkdir(exist_ok=True)
-        (packages / "torch.py").write_text(TORCH.format(initialised=initialised, seconds=seconds))
+        (packages / "torch.py").write_text(TORCH.format(initialised=initialised, counted=counted, seconds=seconds))
         shutil.copy(FAKE, packages / "fake_server.py")
         command = (sys.executable, "-m", "fake_server")
         installation = VllmInstallation(command, "0.99.0", CommandStyle.SERVE, sys.executable)
@@ -107,6 +117,12 @@ async def test_spawned_workers_are_forks_too(make_warm_engine: MakeWarmEngine, m
     await running.stop()
 
 
+async def test_what_imports_set_is_set_in_a_fork(make_warm_engine: MakeWarmEngine, make_request: MakeRequest) -> None:
+    running = await make_warm_engine({"print_environment": "SET_BY_IMPORTS"}).start(make_request())
+    assert "SET_BY_IMPORTS=yes" in running.log_path.read_text()
+    await running.stop()
+
+
 async def test_exit_codes_arrive(make_warm_engine: MakeWarmEngine, make_request: MakeRequest) -> None:
     running = await make_warm_engine({"die_after": 1, "die_code": 0}).start(make_request())
     assert not running.exited()
@@ -133,10 +149,11 @@ async def test_the_helpers_of_a_dead_engine_end_by_themselves(
     await running.stop()
 
 
+@pytest.mark.parametrize("touched", ["initialised", "counted"])
 async def test_a_gpu_touched_by_imports_means_plain_starts(
-    make_warm_engine: MakeWarmEngine, make_request: MakeRequest
+    make_warm_engine: MakeWarmEngine, make_request: MakeRequest, touched: str
 ) -> None:
-    engine = make_warm_engine(initialised=True)
+    engine = make_warm_engine(**{touched: True})
     running = await engine.start(make_request())
     state = look_at(running.process_id)
     assert state is not None

@@ -60,10 +60,17 @@ _FACTORY_CALL = re.compile(
 )
 
 
+_imported_environment: dict[str, str] = {}
+"""Variables that imports set, as vLLM's do: a fork does not import again, so they are set for it."""
+
+
 def preload() -> dict[str, object]:
     """Import what every engine imports; fails when that touches the GPU, which a fork must not inherit."""
+    before = dict(os.environ)
     # Inductor's pool of compiler processes belongs to the engine that needs it, not to all of them.
     os.environ["TORCH_WARM_POOL"] = "0"
+    # vLLM sets it too, but only once it is imported. Counting GPUs through CUDA is enough to lose them in every fork.
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     torch = importlib.import_module("torch")
     on_cpu = torch.version.cuda is None and getattr(torch.version, "hip", None) is None
     if on_cpu:
@@ -77,11 +84,25 @@ def preload() -> dict[str, object]:
     with contextlib.suppress(Exception):
         # It finds its place in memory by the environment, which every engine changes.
         importlib.import_module("setproctitle").getproctitle()
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized() or (not on_cpu and _fork_loses_the_gpu(torch)):
         raise RuntimeError("importing vLLM initialised CUDA")
+    _imported_environment.update(
+        {name: value for name, value in os.environ.items() if before.get(name) != value and name != "TORCH_WARM_POOL"}
+    )
     gc.collect()
     gc.freeze()
     return {"ready": True, "missing": missing, "threads": threading.active_count()}
+
+
+def _fork_loses_the_gpu(torch: Any) -> bool:
+    pid = os.fork()
+    if pid == 0:
+        lost = True
+        try:
+            lost = torch.cuda._is_in_bad_fork()
+        finally:
+            os._exit(int(lost))
+    return os.waitpid(pid, 0)[1] != 0
 
 
 def main(descriptor: int) -> int:
@@ -159,7 +180,7 @@ def _become_engine(request: Mapping[str, object], output: int, inherited: Sequen
         assert isinstance(command, list)
         _overwrite_mark(str(environment[ENGINE_MARK]))
         os.environ.clear()
-        os.environ.update(environment)
+        os.environ.update({**environment, **_imported_environment})
         random.seed()
         fork_instead_of_spawning()
         sys.argv = command
