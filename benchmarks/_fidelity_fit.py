@@ -22,6 +22,7 @@ START = {
     "eager_overhead_per_layer_s": 7.5e-4,
     "step_overhead_s": 1.5e-3,
     "sequence_overhead_s": 1e-5,
+    "chunk_contention_s": 1e-5,
     "request_overhead_s": 2e-3,
     "token_overhead_s": 3e-5,
     "output_overhead_s": 4e-5,

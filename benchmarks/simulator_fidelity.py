@@ -27,7 +27,7 @@ from autotune.simulator.virtual import simulate_load
 from autotune.spec import LoadLevel
 
 MEASURED = {
-    "h200_qwen3_4b.csv": frozenset({1, 3, 5, 7, 9, 12, 13, 15, 17, 19, 21}),
+    "h200_qwen3_4b.csv": frozenset({1, 3, 5, 7, 9, 12, 13, 15, 17, 19, 21, 23, 25}),
     "h200_qwen3_4b_earlier.csv": frozenset({0, 2, 4}),
 }
 """The measured rows, and which of them (counted from 0) constants are fitted to: every second one, except that in the

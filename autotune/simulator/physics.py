@@ -195,7 +195,8 @@ def build_physics(gpu: Gpu, model: ModelShape, options: EngineOptions) -> StepPh
         sharpness=calibration.roofline_sharpness,
         sampling_sequence_s=model.vocabulary * 6.0 / (bandwidth * calibration.sampling_bandwidth_efficiency),
         host_s=calibration.step_overhead_s,
-        host_sequence_s=calibration.sequence_overhead_s,
+        host_sequence_s=calibration.sequence_overhead_s
+        + calibration.chunk_contention_s / (options.stream_interval * options.api_server_count),
         gaps_s=calibration.graph_overhead_per_layer_s * layers,
         launch_piecewise_s=calibration.piecewise_overhead_per_layer_s * layers,
         launch_compiled_s=calibration.compiled_overhead_per_layer_s * layers,

@@ -37,7 +37,7 @@ def test_each_load_of_the_plan_has_its_row() -> None:
         for row in read_csv(DATA / "h200_qwen3_4b.csv")
     ]
     assert measured == planned
-    assert len(measured) == 23
+    assert len(measured) == 27
 
 
 @pytest.mark.parametrize("path", sorted((DATA / "requests").glob("*.csv.gz")), ids=lambda path: path.name)
