@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from autotune.spec.slo import Slo
+from autotune.spec.slo import Metric, Slo
 from autotune.stats.capacity_probe import ProbePlan, ProbeResult, Purpose
 from autotune.stats.curve import CapacityPosterior
 from autotune.stats.probe import probe_size
@@ -21,8 +21,11 @@ __all__ = ["CapacityEstimate", "CapacitySearch", "ProbePlan", "ProbeResult", "Pu
 _WIDE = 2.5
 """While the interval is wider than this ratio, probes explore; below it they refine."""
 _LIMITS_TO_EXPLORE, _LIMITS_TO_REFINE = 4.0, 10.0
-"""A probe lasts this many times the longest limit: an overload of a tenth makes a queue grow by the limit in
-ten times the limit, so that shorter probes cannot tell it from a load that holds."""
+"""A probe lasts this many times the longest limit on the latency: an overload of a tenth makes a queue grow by the
+limit in ten times the limit, so that shorter probes cannot tell it from a load that holds."""
+_TYPICAL_LIMIT = 2.0
+"""Of the median latency: stands for that limit where only first tokens or the time per token are limited. An answer
+takes much longer than those, and it is answers that come and go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +140,18 @@ class CapacitySearch:
     def _plan(self, rate: float, purpose: Purpose) -> ProbePlan:
         refine = purpose in {Purpose.REFINE, Purpose.RETRY}
         size = probe_size(rate, self.slo, latency_scale=self._scale)
-        limit = max(t.limit_s for t in self.slo.targets)
         requests = max(
             size.requests * self._effort * (2.0 if refine else 1.0),
-            rate * limit * (_LIMITS_TO_REFINE if refine else _LIMITS_TO_EXPLORE),
+            rate * self._longest_limit() * (_LIMITS_TO_REFINE if refine else _LIMITS_TO_EXPLORE),
         )
         return ProbePlan(rate, math.ceil(requests), max(size.duration, 1.3 * requests / rate), purpose)
+
+    def _longest_limit(self) -> float:
+        """Seconds."""
+        limits = [t.limit_s for t in self.slo.targets if t.metric is Metric.LATENCY]
+        if limits:
+            return max(limits)
+        return max(_TYPICAL_LIMIT * (self._scale or 0.0), *(t.limit_s for t in self.slo.targets))
 
     def _beaten(self) -> bool:
         """The capacity lies below the incumbent's with 95 % probability."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autotune.spec import LoadLevel, Loop
+from autotune.spec import LoadLevel, Loop, Metric
 from autotune.stats.capacity import CapacityEstimate, CapacitySearch, ProbeResult
 from autotune.stats.probe import probe_size
 from autotune.stats.slo_test import Verdict
@@ -22,6 +22,8 @@ MOST_PROBES, MOST_BRIEF_PROBES = 6, 4
 """Valid probes of a configuration at most, at full and at less effort."""
 LEAST_WHOLE_REQUESTS = 200
 """Of a probe whose percentile is compared: a P90 of 50 requests would rank by chance."""
+LOADED_OVER_LIGHT = 2.0
+"""About what load makes of the median latency by the time the objective is near."""
 LIGHT_SHARE = 0.5
 """Of the capacity: the light load at which a front's latencies are taken."""
 ALMOST_IDLE = 0.7
@@ -96,6 +98,7 @@ async def measure_capacity(prober: Prober, order: TrialOrder) -> Measured:
         drop_dominated=not order.must_resolve,
         effort=order.effort,
         max_probes=MOST_PROBES if order.effort >= 1 else MOST_BRIEF_PROBES,
+        latency_scale=_first_scale(prober),
     )
     judged: list[JudgedProbe] = []
     while (plan := search.next()) is not None:
@@ -108,6 +111,13 @@ async def measure_capacity(prober: Prober, order: TrialOrder) -> Measured:
     if not judged:
         raise ProbesVoidError(prober.probes[-1].invalid_reason)
     return _at_capacity(search.estimate(), judged)
+
+
+def _first_scale(prober: Prober) -> float | None:
+    """Median latency to expect of the first probe, s, where no limit on the latency tells."""
+    if prober.light_latency_s is None or any(t.metric is Metric.LATENCY for t in prober.slo.targets):
+        return None
+    return LOADED_OVER_LIGHT * prober.light_latency_s
 
 
 def _fails_almost_idle(probe: JudgedProbe) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import statistics
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -104,6 +105,8 @@ class Prober:
     several: bool = False
     """Whether other workloads are served as well, so that probes name theirs."""
     probes: list[ProbeDocument] = field(default_factory=list)
+    light_latency_s: float | None = None
+    """Median latency of the warm-up, engine seconds: what a request takes when few are served."""
     _records: list[tuple[int, float, Sequence[RequestRecord]]] = field(default_factory=list)
     _telemetry: list[Telemetry] = field(default_factory=list)
 
@@ -131,6 +134,8 @@ class Prober:
         )
         run = await self.generator.run(plan, _DeathWatch(self.running))
         await self._raise_if_failed(run, hung=False)
+        latencies = [record.latency for record in run.records if record.succeeded]
+        self.light_latency_s = statistics.median(latencies) if latencies else None
 
     async def probe(
         self, level: LoadLevel, purpose: str, max_requests: int, max_duration: float, *, whole: bool = False

@@ -36,6 +36,15 @@ def test_finds_the_capacity_in_few_probes(capacity: float, guess: float) -> None
     assert search.estimate().rate == pytest.approx(capacity, rel=0.08)
 
 
+def test_a_probe_outlasts_answers_where_only_tokens_are_limited() -> None:
+    """Within half a second, the limit on first tokens, no answer of four seconds has come."""
+    slo = Slo.from_mapping({"p99_ttft": "500ms", "p99_tpot": "25ms"})
+    search = CapacitySearch(slo, 40.0, latency_scale=4.0)
+    plan = search.next()
+    assert plan is not None
+    assert plan.max_requests / plan.rate >= 30.0
+
+
 def test_a_loser_is_dropped() -> None:
     rng = np.random.default_rng(7)
     search = CapacitySearch(SLO, 2.0, incumbent=10.0)
