@@ -11,6 +11,9 @@ export PATH="$PWD/$venv/bin:$PATH"
 if [ -x .venv-vllm/bin/python ]; then
   export AUTOTUNE_VLLM_PYTHON="$PWD/.venv-vllm/bin/python"
 fi
+if [ -x .venv-guidellm/bin/guidellm ]; then
+  export AUTOTUNE_GUIDELLM="$PWD/.venv-guidellm/bin/guidellm"
+fi
 ruff check .
 ruff format --check .
 mypy
