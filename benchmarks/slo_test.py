@@ -5,7 +5,7 @@
 Every system is loaded so that half a percent of its requests miss a P99 objective (failing it is wrong), so that two
 percent miss (passing it is wrong), and clearly below and above its capacity. Probes start with an empty system and
 are judged while they run, as in a trial. The fixed-size test to compare with has five percent errors on that very
-system: the binomial test's size times the variance inflation of its misses, which in practice nobody knows.
+system: `fixed_size.py` found its size by simulation, which in practice nobody can.
 """
 
 from __future__ import annotations
@@ -19,18 +19,14 @@ import time
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from _engines import SimulatedEngine, load_engine_truths
+from _engines import SimulatedEngine
 from _probing import objective, probe
-from _queues import Truth, load_truths, miss_share
+from _queues import Truth
+from fixed_size import ERROR, candidates, load_sizes, system_seed
 
-from autotune.stats import ProbeJudge, SloTest, Verdict
+from autotune.stats import ProbeJudge, Verdict
 from autotune.stats.probe import LATENCIES_A_PROBE
 
-ERROR = 0.05
-LARGEST_INFLATION = 60.0
-"""Beyond this even the fixed-size test takes more than 30,000 requests."""
-LARGEST_ENGINE_INFLATION = 15.0
-"""The same for simulated engines, whose steps are simulated one by one."""
 REPEATS, ENGINE_REPEATS, QUICK_REPEATS = 60, 40, 8
 LOOK_GROWTH = 1.12
 
@@ -53,30 +49,29 @@ class Row:
     system: str
     inflation: float
     fixed_size: float
+    """Requests of the fixed-size test that has five percent errors on this system."""
+    size_in_theory: float
+    """The same if bursts were told by their variance: the binomial test's size times the inflation."""
     wrong_passes: float
     wrong_fails: float
     undecided: float
     ratio_at_edges: float
+    """Requests over the fixed size."""
+    ratio_at_edges_in_theory: float
     ratio_over_loads: float
     loads: list[Load]
 
 
-def examine(job: tuple[Truth, int]) -> Row | None:
-    """All loads of one system; None where the truth at the edges is not known well enough."""
+def examine(job: tuple[Truth, int]) -> Row:
+    """All loads of one system."""
     truth, repeats = job
     system = truth.system
     if isinstance(system, SimulatedEngine):
         repeats = min(repeats, ENGINE_REPEATS)
     judge = ProbeJudge(objective(system), error=ERROR)
-    long = 60_000 if isinstance(system, SimulatedEngine) else 200_000
-    (good, below), (bad, above) = (miss_share(system, rate, long, 21) for rate in (truth.good, truth.bad))
-    inflation = math.sqrt(below * above)
-    slack = 1.4 if isinstance(system, SimulatedEngine) else 1.25
-    known = all(share / slack <= seen <= share * slack for seen, share in ((good, 0.005), (bad, 0.02)))
-    if not known or inflation > LARGEST_INFLATION:
-        return None
+    size = load_sizes()[system.name]
     settled = LATENCIES_A_PROBE * truth.median_latency * truth.capacity
-    fixed = max(SloTest(0.01, error=ERROR).fixed_size * inflation, settled)
+    fixed, in_theory = max(size.simulated, settled), max(size.in_theory, settled)
     longest = math.ceil(3 * fixed)
     loads = []
     for number, (name, rate) in enumerate(
@@ -89,7 +84,7 @@ def examine(job: tuple[Truth, int]) -> Row | None:
     ):
         decisions, requests = [], []
         for repeat in range(repeats):
-            rng = np.random.default_rng((31, number, repeat))
+            rng = np.random.default_rng((31, system_seed(truth), number, repeat))
             done = probe(system, rate, judge, rng, max_requests=longest, look_growth=LOOK_GROWTH)
             decisions.append(done.verdict.decision)
             requests.append(done.sent)
@@ -102,15 +97,17 @@ def examine(job: tuple[Truth, int]) -> Row | None:
                 float(np.mean(requests)),
             )
         )
-    edges = loads[1:3]
+    at_edges = float(np.mean([e.requests for e in loads[1:3]]))
     return Row(
         system=system.name,
-        inflation=inflation,
+        inflation=size.inflation,
         fixed_size=fixed,
+        size_in_theory=in_theory,
         wrong_passes=loads[2].passed,
         wrong_fails=loads[1].failed,
-        undecided=1 - float(np.mean([e.passed + e.failed for e in edges])),
-        ratio_at_edges=float(np.mean([e.requests for e in edges])) / fixed,
+        undecided=1 - float(np.mean([e.passed + e.failed for e in loads[1:3]])),
+        ratio_at_edges=at_edges / fixed,
+        ratio_at_edges_in_theory=at_edges / in_theory,
         ratio_over_loads=float(np.mean([x.requests for x in loads])) / fixed,
         loads=loads,
     )
@@ -130,6 +127,7 @@ def report(rows: list[Row], seconds: float) -> dict[str, object]:
             load.name: float(np.median([r.loads[i].requests / r.fixed_size for r in rows]))
             for i, load in enumerate(rows[0].loads)
         },
+        "requests_at_edges_over_size_in_theory": float(np.median([r.ratio_at_edges_in_theory for r in rows])),
         "goals": [
             {
                 "name": "wrong passes, mean over systems",
@@ -169,14 +167,14 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
     started = time.monotonic()
-    queues = [t for t in load_truths() if not math.isnan(t.good) and t.inflation <= LARGEST_INFLATION]
-    engines = [t for t in load_engine_truths() if t.inflation <= LARGEST_ENGINE_INFLATION]
-    truths, repeats = (queues, QUICK_REPEATS) if options.quick else (engines + queues, REPEATS)
+    sizes = load_sizes()
+    truths = [t for t in candidates() if t.system.name in sizes]
+    if options.quick:
+        truths = [t for t in truths if not isinstance(t.system, SimulatedEngine)]
+    repeats = QUICK_REPEATS if options.quick else REPEATS
     with multiprocessing.Pool(2) as pool:
         rows = []
         for row in pool.imap(examine, [(t, repeats) for t in truths]):
-            if row is None:
-                continue
             rows.append(row)
             print(
                 f"{row.system:13} inflation {row.inflation:5.1f}  fixed {row.fixed_size:6.0f}  wrong passes "
