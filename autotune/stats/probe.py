@@ -19,8 +19,6 @@ LATENCIES_A_PROBE = 10.0
 """A probe lasts at least this many times the median latency before it can pass."""
 
 
-_STATES_TO_SETTLE = 8.0
-"""Fewer independent looks than this are a system that may still be filling."""
 _STATES_A_NAT = 6.0
 """A pass rests on this many independent looks at the number of requests in the system for each nat of
 evidence that it asks for (18 at 5 % errors): a system that has not been seen to return is not known to be
@@ -152,7 +150,7 @@ class ProbeJudge:
         scheduled, values, latencies = scheduled[cut:], values[cut:], latencies[cut:]
         ages = np.where(np.isinf(latencies), view.now - scheduled, np.inf)
         targets = tuple(
-            judge_target(test, target, values[:, k], ages, settled=flow.independent >= _STATES_TO_SETTLE)
+            judge_target(test, target, values[:, k], ages, independent=flow.independent)
             for k, (test, target) in enumerate(zip(self._tests, self.slo.targets, strict=True))
         )
         span = float(scheduled[-1] - scheduled[0]) if len(scheduled) > 1 else 0.0

@@ -15,12 +15,14 @@ from autotune.stats.percentile import PercentileEstimate, estimate_percentile, p
 from autotune.stats.slo_test import SloTest, Verdict
 from autotune.stats.tail import Tail
 
-_CAUTION, _CAUTION_BESIDE_TAIL = 3.5, 2.0
-"""A pass allows for correlation up to this many times what the run shows, because clusters of misses that did not
-happen are not seen; the second where the tail passes as well. Calibrated on queues, see docs/measurement.md."""
-_UNSETTLED = 2.5
-"""A fail needs this many times the evidence while the system was not yet seen to settle: the first requests meet an
-engine in step, and a handful of bursts is all there is."""
+_PASS_CAUTION = 13.0
+"""A pass needs 1 + 13 / sqrt(independent states) times the evidence: bursts that did not happen yet are not seen, and
+the fewer states were seen the larger the unseen ones may be. Chosen on half of the systems, see docs/measurement.md."""
+_FAIL_TRUST = 0.8
+"""A fail may take the inflation at this share: it has seen its bursts, and the largest of several estimates is high."""
+_STATES_TO_SETTLE, _UNSETTLED = 8.0, 2.5
+"""With fewer independent states than the first a system may still be filling: a fail then needs the second times the
+evidence, since the first requests meet an engine in step, and a handful of bursts is all there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class TargetVerdict:
 
 
 def judge_target(
-    test: SloTest, target: SloTarget, values: FloatArray, ages: FloatArray, *, settled: bool = True
+    test: SloTest, target: SloTarget, values: FloatArray, ages: FloatArray, *, independent: float = math.inf
 ) -> TargetVerdict:
     """Judge the values of one target.
 
@@ -53,7 +55,7 @@ def judge_target(
         target: the limit.
         values: in order of arrival; inf for failed and overdue requests, NaN where the metric does not apply.
         ages: for overdue requests the time they have been out, else inf.
-        settled: the number in the system was seen to come and go.
+        independent: independent looks at the state of the system that the values amount to.
     """
     applies = ~np.isnan(values)
     values, ages = values[applies], ages[applies]
@@ -68,7 +70,7 @@ def judge_target(
     margin, error = _log_margin(known, target, tail, factor)
     return TargetVerdict(
         target=target,
-        decision=_decide(test, target, n, misses, tail, factor, settled),
+        decision=_decide(test, _evidence(test, target, n, misses, tail), test.evidence(misses, n), factor, independent),
         misses=misses,
         requests=n,
         share=misses / n if n else math.nan,
@@ -81,24 +83,30 @@ def judge_target(
     )
 
 
-def _decide(
-    test: SloTest, target: SloTarget, n: int, misses: int, tail: Tail | None, factor: float, settled: bool
-) -> Verdict:
-    """Counted misses decide alone when discounted for correlation; together with the tail they need less."""
-    cautious = 1 + _CAUTION * (factor - 1)
-    beside = 1 + _CAUTION_BESIDE_TAIL * (factor - 1)
+def _evidence(test: SloTest, target: SloTarget, n: int, misses: int, tail: Tail | None) -> float:
+    """Log-likelihood ratio of the bad share to the good one: the mean of what the misses and what the tail say.
+
+    A mean, because both rest on the same requests: their sum would count a burst twice.
+    """
     counted = test.evidence(misses, n)
-    beyond = math.nan if tail is None else tail.evidence(target.limit_s, test.good_share, test.bad_share)
-    passes = test.decide(counted / cautious) is Verdict.PASS or (
-        test.decide(counted / beside) is Verdict.PASS and test.decide(beyond / cautious) is Verdict.PASS
-    )
-    if passes:
+    if tail is None or tail.share <= test.bad_share:
+        return counted
+    return (counted + tail.evidence(target.limit_s, test.good_share, test.bad_share)) / 2
+
+
+def _decide(test: SloTest, evidence: float, counted: float, factor: float, independent: float) -> Verdict:
+    """Wald's test of the evidence, discounted by the inflation ``factor`` as far as that is known.
+
+    The tail extrapolates, so the misses alone must give the same verdict, taken as independent.
+    """
+    caution = 1 + _PASS_CAUTION / math.sqrt(max(1.0, independent))
+    if test.decide(evidence / (factor * caution)) is test.decide(counted) is Verdict.PASS:
         return Verdict.PASS
-    needed = 1.0 if settled else _UNSETTLED
-    fails = test.decide(counted / factor / needed) is Verdict.FAIL or (
-        test.decide(counted / needed) is Verdict.FAIL and test.decide(beyond / factor / needed) is Verdict.FAIL
-    )
-    return Verdict.FAIL if fails else Verdict.UNDECIDED
+    needed = 1.0 if independent >= _STATES_TO_SETTLE else _UNSETTLED
+    discount = max(1.0, _FAIL_TRUST * factor) * needed
+    if test.decide(evidence / discount) is test.decide(counted / needed) is Verdict.FAIL:
+        return Verdict.FAIL
+    return Verdict.UNDECIDED
 
 
 def _log_margin(values: FloatArray, target: SloTarget, tail: Tail | None, factor: float) -> tuple[float, float]:
