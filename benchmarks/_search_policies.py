@@ -7,6 +7,7 @@ import math
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,10 @@ from autotune.search.events import SilentObserver
 from autotune.search.feasibility import Judge
 from autotune.search.folder import StudyFolder
 from autotune.search.objective import OUTPUT, aim_of
+from autotune.search.prediction import predicted_rate, predicted_steepness
 from autotune.search.record import IN_MEMORY, OptunaRecord
 from autotune.search.sampler import sampler_factory
+from autotune.search.standing import standing_best
 from autotune.search.study import PREDICTED_LABEL, StudyRun
 from autotune.space import SearchSpace
 from autotune.spec import Arguments, Budget, LoadLevel, Metric, SamplerChoice, StudySpec
@@ -88,7 +91,7 @@ class _Watched:
     runner: TrialRunner
     engine: VirtualEngine
     trace: Trace
-    best: TrialDocument | None = None
+    documents: list[TrialDocument] = field(default_factory=list)
 
     def slow_down(self) -> float | None:
         return None
@@ -101,9 +104,8 @@ class _Watched:
         self.trace.launches += order.role is not Role.CONFIRMATION
         self.trace.failures += document.outcome is Outcome.INFEASIBLE
         if order.role is not Role.CONFIRMATION:
-            if OUTPUT.merit(document) > (0.0 if self.best is None else OUTPUT.merit(self.best)):
-                self.best = document
-            best = self.best
+            self.documents.append(document)
+            best = standing_best(self.documents, OUTPUT)
             self.trace.note(
                 self.engine.clock.now(),
                 None if best is None else best.arguments,
@@ -153,7 +155,8 @@ def study(
             knows_performance_modes=True,
             refuse=judge.refuse,
             learn=judge.learn,
-            predicted_rate=lambda arguments: None,
+            predicted_rate=lambda arguments: predicted_rate(system.planned_gpu, system.model, spec, arguments),
+            steepness=cache(lambda: predicted_steepness(system.planned_gpu, system.model, spec, system.space.fixed)),
             first_proposals=lambda: first,
         )
         record = OptunaRecord(IN_MEMORY, "s", sampler_factory(sampler, seed), Path(name) / "artifacts", aim_of(spec))

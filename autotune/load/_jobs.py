@@ -168,6 +168,6 @@ def _turn(prompt: Prompt, inputs: int, outputs: int) -> Turn:
 
 
 def _seeds(plan: LoadPlan) -> Iterator[int]:
-    generator = random_stream(plan.seed, plan.stream, "prompts")
+    generator = random_stream(plan.seed, plan.prompt_stream or plan.stream, "prompts")
     while True:
         yield from generator.integers(0, _SEED_LIMIT, _PAGE).tolist()

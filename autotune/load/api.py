@@ -40,6 +40,8 @@ class LoadPlan:
     max_requests: int
     max_duration: float
     request_timeout: float
+    prompt_stream: str = ""
+    """Where token ids come from, if they are to differ from those of a run with equal lengths and arrivals."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,8 @@ class StudyContext:
     """A first guess at a configuration's capacity, req/s."""
     predicted_rate_of: Callable[[Arguments, Workload], float | None] = lambda arguments, workload: None
     """The same for one of several workloads."""
+    steepness: Callable[[], float | None] = lambda: None
+    """By how much the log of the percentile rises per unit of the log of the rate at the capacity, as predicted."""
     first_proposals: Callable[[], Sequence[Arguments]] = lambda: ()
     """Configurations that are tried before the sampler's own: the best of the models of memory and speed."""
     time_scale: float = 1.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from autotune.catalog import Gpu, ModelShape
 from autotune.simulator.arguments import CommandLineError
 from autotune.simulator.engine_model import StartError, build_engine_model
@@ -13,6 +15,9 @@ GUESSED_CONCURRENCY_LIMIT = 256
 GUESS_REQUESTS = 500
 """Requests of the virtual runs behind a guess: some tenths of a second of CPU time."""
 GUESS_PRECISION = 0.05
+_LIMITS_APART = 1.1
+_LEAST_GROWTH = 0.004
+"""Growth of the capacity that runs in virtual time can tell from none."""
 
 
 def _decode_step_s(gpu: Gpu, model: ModelShape, concurrency: float, context: float) -> float:
@@ -63,6 +68,28 @@ def predicted_rate(gpu: Gpu, model: ModelShape, spec: StudySpec, arguments: Argu
         return guess
     runs = LongRuns(spec.workload, spec.slo, requests=GUESS_REQUESTS, seed=spec.seed)
     return runs.capacity(engine, guess, precision=GUESS_PRECISION) or guess
+
+
+def predicted_steepness(gpu: Gpu, model: ModelShape, spec: StudySpec, arguments: Arguments) -> float | None:
+    """By how much the log of the percentile rises per unit of the log of the rate at the capacity; None if unknown.
+
+    From the capacities at limits a tenth apart, of runs with the same requests: what the models say of one rate may be
+    off by some tenths, but how soon latencies grow with the load is mostly the shape of the batch.
+    """
+    try:
+        engine = build_engine_model(gpu, model, arguments)
+    except (CommandLineError, ConfigError, StartError):
+        return None
+    guess = closed_form_rate(gpu, model, spec.workload, spec.slo, arguments)
+    found: list[float] = []
+    for factor in (1 / math.sqrt(_LIMITS_APART), math.sqrt(_LIMITS_APART)):
+        limits = tuple(t.model_copy(update={"limit_s": factor * t.limit_s}) for t in spec.slo.targets)
+        slo = spec.slo.model_copy(update={"targets": limits})
+        runs = LongRuns(spec.workload, slo, requests=2 * GUESS_REQUESTS, seed=spec.seed)
+        found.append(runs.capacity(engine, found[0] if found and found[0] else guess))
+    if not all(found):
+        return None
+    return math.log(_LIMITS_APART) / max(math.log(found[1] / found[0]), _LEAST_GROWTH)
 
 
 def _prefill_tflops(gpu: Gpu) -> float:

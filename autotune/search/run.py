@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from autotune.base.errors import EnvironmentProblemError
@@ -23,7 +24,12 @@ from autotune.search.identity import refuse_changes, study_identity
 from autotune.search.keeper import DashboardPages, Keeper
 from autotune.search.objective import aim_of
 from autotune.search.planning import PREDICTED_CONFIGURATIONS, PREDICTED_PROPOSALS, PlanRequest, leaders
-from autotune.search.prediction import expected_tokens_per_s, predicted_rate, shortest_time_s
+from autotune.search.prediction import (
+    expected_tokens_per_s,
+    predicted_rate,
+    predicted_steepness,
+    shortest_time_s,
+)
 from autotune.search.record import OptunaRecord
 from autotune.search.sampler import sampler_factory
 from autotune.search.setup import TrialEvents, trial_setup
@@ -114,6 +120,7 @@ def prepare_study(spec: StudySpec, options: SearchOptions) -> PreparedStudy:
         predicted_rate_of=lambda arguments, workload: predicted_rate(
             gpu, model, spec.model_copy(update={"workload": workload}), arguments
         ),
+        steepness=cache(lambda: predicted_steepness(gpu, model, spec, space.fixed)),
         first_proposals=lambda: _predicted_best(spec, gpu, model, space),
         time_scale=selection.time_scale,
         engine_command=selection.command,

@@ -42,6 +42,7 @@ from autotune.search.objective import Aim, aim_of
 from autotune.search.orders import BRIEF, make_order
 from autotune.search.record import OptunaRecord, seed_attributes
 from autotune.search.resume import take_up
+from autotune.search.standing import standing_best
 from autotune.search.verdict import conclude, deserves_another_round
 from autotune.space import to_argv
 from autotune.spec import Arguments
@@ -106,8 +107,10 @@ class StudyRun:
         )
         self._save()
         await self._run_waiting()
-        await self._run_baselines()
-        await self._run_first_proposals()
+        reference = await self._run_default()
+        await self._run_predicted()
+        await self._run_modes(reference)
+        await self._run_similar()
         await self._search()
         await self._confirm()
         return self._conclude()
@@ -118,7 +121,8 @@ class StudyRun:
 
     # -- phases -----------------------------------------------------------------------------------
 
-    async def _run_baselines(self) -> None:
+    async def _run_default(self) -> Arguments:
+        """Measure the configuration to beat, and return its arguments."""
         fixed = self.context.spec.arguments
         default = await self._run_baseline(default_baseline(fixed))
         reference: Arguments = default.arguments
@@ -127,6 +131,11 @@ class StudyRun:
             if fitted is not None:
                 self.observer.notice(f"vLLM's defaults cannot run here ({default.reason}): {default.detail}")
                 reference = (await self._run_baseline(fitted)).arguments
+        return reference
+
+    async def _run_modes(self, reference: Arguments) -> None:
+        """Measured after what is predicted to be best, against which they are then briefly compared."""
+        fixed = self.context.spec.arguments
         for mode in performance_modes(fixed, reference, self.context.knows_performance_modes):
             await self._run_baseline(mode)
 
@@ -143,10 +152,13 @@ class StudyRun:
             return known
         return await self._run_seeded(Role.BASELINE, baseline.label, baseline.arguments)
 
-    async def _run_first_proposals(self) -> None:
-        """What is predicted to be best, and what was best elsewhere: the sampler starts from a good incumbent."""
+    async def _run_predicted(self) -> None:
+        """What is predicted to be best: the sampler starts from a good incumbent."""
         for arguments in self.context.first_proposals():
             await self._propose(PREDICTED_LABEL, arguments)
+
+    async def _run_similar(self) -> None:
+        """What was best elsewhere."""
         if self.earlier is None:
             return
         tried = (d.label for d in self.documents.values() if d.role is Role.SEARCH)
@@ -369,11 +381,7 @@ class StudyRun:
         return confirmations_left(finalists, rounds, list(self.documents.values()))
 
     def _best(self) -> TrialDocument | None:
-        measured = [
-            d for d in self.documents.values() if d.outcome is Outcome.MEASURED and d.role is not Role.CONFIRMATION
-        ]
-        best = max(measured, key=self.aim.score.merit, default=None)
-        return best if best is not None and self.aim.score.merit(best) > 0 else None
+        return standing_best(self.documents.values(), self.aim.score)
 
     def _save(self) -> StudyDocument:
         document = build_document(self.context, self.documents)

@@ -60,6 +60,7 @@ class CapacitySearch:
         latency_scale: float | None = None,
         drop_dominated: bool = True,
         effort: float = 1.0,
+        steepness: float | None = None,
     ) -> None:
         """Set up the search.
 
@@ -74,6 +75,7 @@ class CapacitySearch:
             latency_scale: median latency in seconds, if known.
             drop_dominated: stop as soon as the incumbent clearly cannot be beaten.
             effort: scales the requests of a probe.
+            steepness: by how much the log of the percentile is thought to rise per unit of the log of the rate.
         """
         if not start_rate > 0 or not uncertainty > 1:
             raise ValueError("a positive start rate and an uncertainty above 1 are needed")
@@ -87,7 +89,7 @@ class CapacitySearch:
         self._scale = latency_scale
         self._drop = drop_dominated
         self._effort = effort
-        self._posterior = CapacityPosterior(start_rate, uncertainty, incumbent)
+        self._posterior = CapacityPosterior(start_rate, uncertainty, incumbent, steepness)
 
     def next(self) -> ProbePlan | None:
         """The next probe, or None when the search is over."""

@@ -21,6 +21,7 @@ class Purpose(StrEnum):
     EXPLORE = "find the edge"
     REFINE = "narrow the edge"
     RETRY = "try a failed edge again"
+    COMPARE = "compare at the edge"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class ProbePlan:
     purpose: Purpose
     error: float = 0.05
     """Error probability at which the probe may stop early, for `ProbeJudge`."""
+    whole: bool = False
+    """It is sent to its end unless it fails, with the arrivals that all others of its kind have."""
 
 
 @dataclass(frozen=True, slots=True)

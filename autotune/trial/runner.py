@@ -13,7 +13,14 @@ from autotune.load.api import LoadGenerator, Target
 from autotune.spec import Arguments, LoadLevel, Objective, Slo, Workload
 from autotune.store.result import Outcome, ProbeDocument, QualityDocument, Timings, TrialDocument
 from autotune.telemetry import Device
-from autotune.trial.capacity import Measured, combined_fields, measure_capacity, measure_front, measure_level
+from autotune.trial.capacity import (
+    Measured,
+    combined_fields,
+    measure_capacity,
+    measure_compared,
+    measure_front,
+    measure_level,
+)
 from autotune.trial.order import TrialOrder
 from autotune.trial.prober import EngineFailedError, ProbeEvents, Prober, RequestsFailedError, wait_until_idle
 from autotune.trial.quality import QualityCheck
@@ -185,6 +192,8 @@ class TrialRunner:
             return await measure_level(prober, self.setup.load, whole=whole)
         if objective is Objective.PARETO:
             return await measure_front(prober, order)
+        if order.comparison is not None:
+            return await measure_compared(prober, order, order.comparison)
         return await measure_capacity(prober, order)
 
     async def _check_output(

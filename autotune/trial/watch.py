@@ -36,6 +36,8 @@ class ProbeWatch:
     news_delay: float = 0.0
     whole: bool = False
     """Go on after a pass: the percentile itself is wanted, not only on which side of its limit it lies."""
+    tolerated: float = 0.0
+    """A whole probe goes on after a fail, too, while the log of the percentile over its limit is below this."""
     hung: bool = False
     verdict: ProbeVerdict | None = None
     _moment: float = -math.inf
@@ -58,7 +60,10 @@ class ProbeWatch:
     def _is_over(self) -> bool:
         if self.verdict is None or not self.verdict.decided:
             return False
-        return not self.whole or self.verdict.decision is Verdict.FAIL
+        if not self.whole:
+            return True
+        beyond = self.verdict.saturated or not self.verdict.log_margin < self.tolerated
+        return self.verdict.decision is Verdict.FAIL and beyond
 
     def conclude(self, run: LoadRun) -> ProbeVerdict:
         """The verdict on a finished run.

@@ -51,12 +51,12 @@ def data(trials: list[TrialDocument]) -> list[object]:
 
 
 def rounded(value: object) -> object:
-    """Nine digits: the last ones depend on how long the clock of a run has been going."""
+    """Seven digits: the last ones depend on how long the clock of a run has been going."""
     if isinstance(value, dict):
         return {key: rounded(entry) for key, entry in value.items()}
     if isinstance(value, list):
         return [rounded(entry) for entry in value]
-    return float(f"{value:.9g}") if isinstance(value, float) else value
+    return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
 @pytest.mark.timeout(900)
