@@ -22,7 +22,7 @@ REPEAT_UNCERTAINTY, NEIGHBOUR_UNCERTAINTY, MODEL_UNCERTAINTY = 1.5, 2.0, 3.0
 """Factors by which a capacity may differ from an earlier figure of the same configuration, from that of the best
 one so far, and from what the models of speed say. Wide even for a repeat: a narrow prior would lean every repeat
 towards the first figure and hide both the noise and the winner's curse."""
-BRIEF, QUOTED = 0.5, 1.0
+BRIEF, QUOTED = 0.5, 2.0
 """Effort of what is only compared, and of each round of the confirmation: relative to a test of independent
 requests."""
 

@@ -147,7 +147,8 @@ async def measure_compared(prober: Prober, order: TrialOrder, comparison: Compar
     while (plan := search.next()) is not None:
         level = LoadLevel.open(plan.rate)
         probe = _to_its_end(
-            await prober.probe(level, plan.purpose.value, plan.max_requests, plan.max_duration, compared=plan.whole)
+            await prober.probe(level, plan.purpose.value, plan.max_requests, plan.max_duration, compared=plan.whole),
+            quoted=quoted,
         )
         search.tell(ProbeResult.of(plan, probe.verdict, valid=probe.document.valid))
         if probe.document.valid:
@@ -159,11 +160,17 @@ async def measure_compared(prober: Prober, order: TrialOrder, comparison: Compar
     return _at_capacity(search.estimate(), judged)
 
 
-def _to_its_end(probe: JudgedProbe) -> JudgedProbe:
-    """A probe that was sent to its end tells by its smooth percentile how far it was from the limit, on either side."""
+def _to_its_end(probe: JudgedProbe, *, quoted: bool) -> JudgedProbe:
+    """A probe that was sent to its end tells by its smooth percentile how far it was from the limit, on either side.
+
+    Most probes miss the rare long bursts, so that a percentile of all traffic is higher than that of a typical probe:
+    by about its standard error. What is quoted allows for it; in a comparison it would only be noise.
+    """
     margin = probe.document.smooth_margin
     if margin is None:
         return probe
+    if quoted and math.isfinite(probe.verdict.log_margin_error):
+        margin += probe.verdict.log_margin_error
     failed = probe.verdict.decision is Verdict.FAIL
     decision = Verdict.UNDECIDED if failed else probe.verdict.decision
     return replace(probe, verdict=replace(probe.verdict, decision=decision, log_margin=margin))
