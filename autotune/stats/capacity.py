@@ -118,7 +118,7 @@ class CapacitySearch:
             self._invalid_left -= 1
             return
         self.results.append(result)
-        if math.isfinite(result.latency_scale):
+        if math.isfinite(result.latency_scale) and (self._scale is None or result.verdict is not Verdict.FAIL):
             self._scale = result.latency_scale
         self._posterior.update(self.results)
 

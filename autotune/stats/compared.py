@@ -191,15 +191,15 @@ class ComparedCapacity(CapacitySearch):
 
     def _explore(self, rate: float) -> ProbePlan:
         size = probe_size(rate, self.slo, latency_scale=self._scale)
-        limit = max(t.limit_s for t in self.slo.targets)
-        requests = math.ceil(max(size.requests * _EXPLORING_EFFORT, rate * limit * _LIMITS))
+        requests = math.ceil(max(size.requests * _EXPLORING_EFFORT, rate * self._longest_limit() * _LIMITS))
         return ProbePlan(rate, requests, max(size.duration, 1.3 * requests / rate), Purpose.EXPLORE)
 
     def _send_whole(self, rate: float) -> ProbePlan:
         if self._requests is None:
             # Without a rate: the size for independent requests. What the latencies ask for does not shrink with effort.
             size = probe_size(0.0, self.slo).requests * self._pace.effort
-            limit = max(t.limit_s for t in self.slo.targets)
-            seconds = max(self._pace.least_seconds, _LIMITS * limit, _LATENCIES * (self._scale or 0.0))
+            seconds = max(
+                self._pace.least_seconds, _LIMITS * self._longest_limit(), _LATENCIES * (self._scale or 0.0)
+            )
             self._requests = math.ceil(max(size, rate * seconds))
         return ProbePlan(rate, self._requests, math.inf, Purpose.COMPARE, whole=True)
