@@ -25,7 +25,7 @@ from autotune.spec import Arguments
 from autotune.telemetry import gpu_memory_used
 
 FORK_ON_GPU = "AUTOTUNE_FORK_ON_GPU"
-"""Environment variable: set to 1, engines on a GPU are forked too (docs/decisions/0007-forked-starts.md)."""
+"""Environment variable: set to 0, engines on a GPU are started plainly (docs/decisions/0007-forked-starts.md)."""
 FORKED_LOG = "engine.forked.log"
 """Where the log of a forked start that failed oddly is kept, while the plain one writes its own."""
 
@@ -65,7 +65,10 @@ class VllmEngine:
         self._environment = dict(environment or {})
         self._cache_folder = cache_folder
         guard = shared_guard()
-        self._launcher = _launcher(installation, guard, {**os.environ, **self._environment}) if warm_starts else None
+        # As it was when the study began: our libraries set variables as they are imported, which are not the engine's
+        # business, and a process with other variables cannot fork it.
+        self._outer = dict(os.environ)
+        self._launcher = _launcher(installation, guard, {**self._outer, **self._environment}) if warm_starts else None
         self._supervision = Supervision(
             clock=self._clock,
             guard=guard,
@@ -112,7 +115,7 @@ class VllmEngine:
             return self.installation.launch_command(request.model, argv)
 
         environment = engine_environment(
-            os.environ,
+            self._outer,
             model=request.model,
             devices=self._device,
             extra={**self._environment, **request.environment},
@@ -168,7 +171,7 @@ def _launcher(installation: VllmInstallation, guard: Guard, environment: Mapping
         # On a CPU vLLM binds the threads of its workers by variables that only a fresh process reads.
         wanted = environment.get("VLLM_CPU_OMP_THREADS_BIND", "auto") == "nobind"
     else:
-        wanted = environment.get(FORK_ON_GPU, "") == "1"
+        wanted = environment.get(FORK_ON_GPU, "") != "0"
     if installation.python is None or not wanted:
         return None
     return WarmLauncher(installation.python, installation.command, guard)

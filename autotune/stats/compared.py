@@ -198,8 +198,6 @@ class ComparedCapacity(CapacitySearch):
         if self._requests is None:
             # Without a rate: the size for independent requests. What the latencies ask for does not shrink with effort.
             size = probe_size(0.0, self.slo).requests * self._pace.effort
-            seconds = max(
-                self._pace.least_seconds, _LIMITS * self._longest_limit(), _LATENCIES * (self._scale or 0.0)
-            )
+            seconds = max(self._pace.least_seconds, _LIMITS * self._longest_limit(), _LATENCIES * (self._scale or 0.0))
             self._requests = math.ceil(max(size, rate * seconds))
         return ProbePlan(rate, self._requests, math.inf, Purpose.COMPARE, whole=True)

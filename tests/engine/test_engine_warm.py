@@ -62,7 +62,7 @@ async def make_warm_engine(nothing_left: None, tmp_path: Path) -> AsyncIterator[
         environment = {
             "FAKE_VLLM": json.dumps(behaviour or {}),
             "PYTHONPATH": str(packages),
-            **({FORK_ON_GPU: "1"} if fork else {}),
+            **({} if fork else {FORK_ON_GPU: "0"}),
         }
         engines.append(VllmEngine(installation, environment=environment, study="warm"))
         return engines[-1]
@@ -162,6 +162,20 @@ async def test_a_gpu_touched_by_imports_means_plain_starts(
     await running.stop()
 
 
+async def test_a_library_that_sets_a_variable_does_not_cost_another_preloaded_process(
+    make_warm_engine: MakeWarmEngine, make_request: MakeRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = make_warm_engine({"print_environment": "SET_BY_A_LIBRARY"})
+    first = await engine.start(make_request())
+    preloaded = zygote_pid(engine)
+    await first.stop()
+    monkeypatch.setenv("SET_BY_A_LIBRARY", "yes")
+    second = await engine.start(make_request())
+    assert zygote_pid(engine) == preloaded
+    assert "SET_BY_A_LIBRARY=None" in second.log_path.read_text()
+    await second.stop()
+
+
 async def test_a_killed_preloaded_process_is_replaced(
     make_warm_engine: MakeWarmEngine, make_request: MakeRequest
 ) -> None:
@@ -190,7 +204,7 @@ async def test_an_odd_failure_of_a_fork_is_tried_plainly(
     assert ["something odd" in log.read_text() for log in logs] == [True, True]
 
 
-async def test_engines_on_a_gpu_are_forked_only_when_asked(
+async def test_engines_on_a_gpu_are_started_plainly_when_asked(
     make_warm_engine: MakeWarmEngine, make_request: MakeRequest
 ) -> None:
     running = await make_warm_engine(fork=False).start(make_request())
