@@ -30,6 +30,8 @@ _MAX_NAP = 0.02
 _MIN_NAP = 0.001
 _CHUNKS_WORTH_A_NAP = 3
 _LONG_GAP = 0.1
+_UNDISTURBED, _READINGS = 2e-6, 5
+"""Seconds within which two readings of a clock lie unless something came between, and how often that is hoped for."""
 
 
 class Poller:
@@ -96,7 +98,7 @@ class Poller:
             return 0
         events = self._epoll.poll(0, _MAX_EVENTS)
         now = time.monotonic()
-        offset = now - time.time()
+        offset = _monotonic_over_wall()
         sockets = self._sockets
         arrived = before = now
         for fd, _ in events:
@@ -127,6 +129,15 @@ class Poller:
         # One sample of each round is enough to know the usual gap.
         self._gap += 0.1 * (min(arrived - before, _LONG_GAP) - self._gap)
         return len(events)
+
+
+def _monotonic_over_wall() -> float:
+    """By how much the monotonic clock is ahead of the wall clock that the kernel stamps with, s."""
+    for _ in range(_READINGS):
+        before, wall, after = time.monotonic(), time.time(), time.monotonic()
+        if after - before < _UNDISTURBED:
+            break
+    return (before + after) / 2 - wall
 
 
 class _Watched:
