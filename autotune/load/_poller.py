@@ -119,9 +119,10 @@ class Poller:
             if extra:
                 seconds, nanoseconds = _STAMP.unpack(extra[0][2])
                 arrived = seconds + nanoseconds * 1e-9 + offset
-                # A clock that was just set must not send an arrival into the future or the past.
+                # What came since this round began is later than its beginning; but a clock that was just set must not
+                # send an arrival into the future or the past.
                 if not before <= arrived <= now:
-                    arrived = now if arrived > now else before
+                    arrived = min(arrived, time.monotonic()) if arrived > now else before
             watched.last = arrived
             shortcut = watched.shortcut
             if shortcut is None or not take(shortcut, data, arrived):
