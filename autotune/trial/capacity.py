@@ -104,9 +104,20 @@ async def measure_capacity(prober: Prober, order: TrialOrder) -> Measured:
         max_probes=MOST_PROBES if order.effort >= 1 else MOST_BRIEF_PROBES,
         latency_scale=_first_scale(prober),
     )
+    return await _carry_out(search, prober)
+
+
+async def _carry_out(search: CapacitySearch, prober: Prober, *, quoted: bool = False) -> Measured:
+    """Make the probes that a search asks for.
+
+    Raises:
+        ProbesVoidError: none was valid.
+    """
     judged: list[JudgedProbe] = []
     while (plan := search.next()) is not None:
-        probe = await prober.probe(LoadLevel.open(plan.rate), plan.purpose.value, plan.max_requests, plan.max_duration)
+        level = LoadLevel.open(plan.rate)
+        sent = await prober.probe(level, plan.purpose.value, plan.max_requests, plan.max_duration, compared=plan.whole)
+        probe = _to_its_end(sent, quoted=quoted)
         search.tell(ProbeResult.of(plan, probe.verdict, valid=probe.document.valid))
         if probe.document.valid:
             judged.append(probe)
@@ -143,21 +154,7 @@ async def measure_compared(prober: Prober, order: TrialOrder, comparison: Compar
         steepness=comparison.steepness,
         latency_scale=_first_scale(prober),
     )
-    judged: list[JudgedProbe] = []
-    while (plan := search.next()) is not None:
-        level = LoadLevel.open(plan.rate)
-        probe = _to_its_end(
-            await prober.probe(level, plan.purpose.value, plan.max_requests, plan.max_duration, compared=plan.whole),
-            quoted=quoted,
-        )
-        search.tell(ProbeResult.of(plan, probe.verdict, valid=probe.document.valid))
-        if probe.document.valid:
-            judged.append(probe)
-            if _fails_almost_idle(probe):
-                break
-    if not judged:
-        raise ProbesVoidError(prober.probes[-1].invalid_reason)
-    return _at_capacity(search.estimate(), judged)
+    return await _carry_out(search, prober, quoted=quoted)
 
 
 def _to_its_end(probe: JudgedProbe, *, quoted: bool) -> JudgedProbe:

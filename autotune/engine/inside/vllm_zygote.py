@@ -58,8 +58,6 @@ _CPU_BUILD = {
 _FACTORY_CALL = re.compile(
     r"main\((?P<listener>\d+), (?P<alive>\d+), .*?(?:'authkey_r': (?P<key>\d+))?\}?\)$", re.DOTALL
 )
-
-
 _imported_environment: dict[str, str] = {}
 """Variables that imports set, as vLLM's do: a fork does not import again, so they are set for it."""
 
