@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +27,8 @@ from autotune.telemetry import gpu_memory_used
 
 FORK_ON_GPU = "AUTOTUNE_FORK_ON_GPU"
 """Environment variable: set to 0, engines on a GPU are started plainly (docs/decisions/0007-forked-starts.md)."""
+SOCKETS = "VLLM_RPC_BASE_PATH"
+"""Environment variable: where vLLM's processes put the sockets by which they talk."""
 FORKED_LOG = "engine.forked.log"
 """Where the log of a forked start that failed oddly is kept, while the plain one writes its own."""
 
@@ -68,6 +71,9 @@ class VllmEngine:
         # As it was when the study began: our libraries set variables as they are imported, which are not the engine's
         # business, and a process with other variables cannot fork it.
         self._outer = dict(os.environ)
+        # vLLM leaves the sockets of its processes behind: they get a folder that is removed.
+        self._sockets = tempfile.TemporaryDirectory(prefix="autotune-vllm-", ignore_cleanup_errors=True)
+        self._outer.setdefault(SOCKETS, self._sockets.name)
         self._launcher = _launcher(installation, guard, {**self._outer, **self._environment}) if warm_starts else None
         self._supervision = Supervision(
             clock=self._clock,
@@ -132,9 +138,10 @@ class VllmEngine:
         return await start_engine(request, command, environment, self._supervision)
 
     async def close(self) -> None:
-        """End the preloaded process; running engines are not touched. It also ends with this program."""
+        """End the preloaded process; no engine may run any more. It also ends with this program."""
         if self._launcher is not None:
             await asyncio.to_thread(self._launcher.close)
+        self._sockets.cleanup()
 
 
 _RESERVED = frozenset(

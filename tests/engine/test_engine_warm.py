@@ -18,7 +18,7 @@ import pytest
 from autotune.engine import Cause, CommandStyle, EngineStartError, LaunchRequest, VllmEngine, VllmInstallation
 from autotune.engine._marker import Marker
 from autotune.engine._procfs import environment_of, is_alive, look_at
-from autotune.engine.vllm import FORK_ON_GPU, FORKED_LOG
+from autotune.engine.vllm import FORK_ON_GPU, FORKED_LOG, SOCKETS
 
 FAKE = Path(__file__).parent / "fake_vllm.py"
 TORCH = """
@@ -121,6 +121,20 @@ async def test_what_imports_set_is_set_in_a_fork(make_warm_engine: MakeWarmEngin
     running = await make_warm_engine({"print_environment": "SET_BY_IMPORTS"}).start(make_request())
     assert "SET_BY_IMPORTS=yes" in running.log_path.read_text()
     await running.stop()
+
+
+@pytest.mark.parametrize("fork", [True, False])
+async def test_sockets_get_a_folder_that_is_removed(
+    make_warm_engine: MakeWarmEngine, make_request: MakeRequest, fork: bool
+) -> None:
+    engine = make_warm_engine({"print_environment": SOCKETS}, fork=fork)
+    running = await engine.start(make_request())
+    (line,) = (text for text in running.log_path.read_text().splitlines() if text.startswith(f"{SOCKETS}="))
+    folder = Path(line.removeprefix(f"{SOCKETS}="))
+    (folder / "left-behind").touch()
+    await running.stop()
+    await engine.close()
+    assert not folder.exists()
 
 
 async def test_exit_codes_arrive(make_warm_engine: MakeWarmEngine, make_request: MakeRequest) -> None:
