@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import socket
 import sys
 import tempfile
 from array import array
-from pathlib import Path
+from typing import IO
 
 from autotune.base.errors import EnvironmentProblemError
 from autotune.load._wire import Message, encode, receive
 
 _START_TIMEOUT = 60.0
 _END_TIMEOUT = 5.0
+_MOST_WORDS = 65536
 
 
 class WorkerProcess:
@@ -25,7 +25,8 @@ class WorkerProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
-        self._stderr: Path | None = None
+        self._words: IO[bytes] | None = None
+        """What the worker prints: a file without a name, so that no kill leaves it behind."""
 
     async def start(self, setup: Message) -> None:
         """Start the process and wait for its greeting.
@@ -34,8 +35,7 @@ class WorkerProcess:
             EnvironmentProblemError: it did not come up.
         """
         ours, theirs = socket.socketpair()
-        handle, name = tempfile.mkstemp(prefix="autotune-load-", suffix=".log")
-        self._stderr = Path(name)
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the worker
         try:
             # A process group of its own: the terminal's Ctrl-C is for the parent to act on.
             self._process = await asyncio.create_subprocess_exec(
@@ -44,8 +44,8 @@ class WorkerProcess:
                 "autotune.load._worker",
                 str(theirs.fileno()),
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=handle,
-                stderr=handle,
+                stdout=self._words,
+                stderr=self._words,
                 pass_fds=(theirs.fileno(),),
                 process_group=0,
             )
@@ -54,7 +54,6 @@ class WorkerProcess:
             raise
         finally:
             theirs.close()
-            os.close(handle)
         self._reader, self._writer = await asyncio.open_connection(sock=ours)
         self.post(setup)
         try:
@@ -78,10 +77,12 @@ class WorkerProcess:
     def lost(self) -> EnvironmentProblemError:
         """The error of a worker that ended by itself, with its last words."""
         words = ""
-        if self._stderr is not None:
-            with contextlib.suppress(OSError):
-                lines = self._stderr.read_text(errors="replace").strip().splitlines()
-                words = f": {lines[-1]}" if lines else ""
+        if self._words is not None:
+            # Read without moving the position: the worker, which may still write, shares it.
+            file = self._words.fileno()
+            printed = os.pread(file, _MOST_WORDS, max(0, os.fstat(file).st_size - _MOST_WORDS))
+            lines = printed.decode(errors="replace").strip().splitlines()
+            words = f": {lines[-1]}" if lines else ""
         return EnvironmentProblemError(f"load worker ended unexpectedly{words}.", "Report this with --debug's output.")
 
     async def close(self) -> None:
@@ -96,6 +97,6 @@ class WorkerProcess:
                 self._process.kill()
                 await self._process.wait()
             self._process = None
-        if self._stderr is not None:
-            self._stderr.unlink(missing_ok=True)
-            self._stderr = None
+        if self._words is not None:
+            self._words.close()
+            self._words = None
