@@ -37,6 +37,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(text.splitlines()))
 
 
+@pytest.mark.alone
 def test_a_short_plan_gives_a_row_for_each_load(tmp_path: Path) -> None:
     plan = {
         "model": "fake",

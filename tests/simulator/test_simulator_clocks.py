@@ -45,6 +45,7 @@ def lag(server) -> float:
     return float(next(line for line in lines if line.startswith("autotune_simulator_lag_peak_seconds")).split()[-1])
 
 
+@pytest.mark.alone
 def test_http_and_virtual_time_agree(launch):
     engine = build_engine_model(load_gpu("t4"), load_model("qwen3-4b"), {"max-model-len": 1024, "max-num-seqs": 8})
     virtual = simulate_load(engine, LoadLevel.closed(USERS), [INPUTS] * REQUESTS, [OUTPUTS] * REQUESTS)
@@ -63,7 +64,8 @@ def test_http_and_virtual_time_agree(launch):
         ]
         if max(map(abs, errors)) <= 0.03:
             return
-        assert min(errors) > -0.03, "HTTP cannot be faster than the engine it shows"
+        # A stall lets other requests share a batch: single latencies may be lower, the whole takes longer in any case.
+        assert errors[0] > -0.03, "HTTP cannot be faster than the engine it shows"
         if lag(server) < 0.02 * float(np.median(virtual.latency)):
             raise AssertionError(f"HTTP and virtual time differ by {errors} though the engine kept its clock")
     pytest.skip("this machine was too busy for a scaled clock in every attempt")
